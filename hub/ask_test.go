@@ -65,6 +65,17 @@ func TestAnOrderThatIsTooLargeStopsNoOther(t *testing.T) {
 	require.NoError(t, all.Wait())
 }
 
+// A request may belong to a trace of a later version than orders name: it and those of the same moment are given.
+func TestATraceOfAnotherVersionStopsNoOrder(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	m.Hub.InTrace("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-later")
+
+	id := m.Noop(t, "attic")
+
+	require.Contains(t, string(m.Wait(t, id).Spec), `"trace":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`)
+}
+
 // What a spoke that was asked suggests is shown as its words, not as the hub's.
 func TestARefusedQuestionIsInTheWordsOfTheSpoke(t *testing.T) {
 	t.Parallel()

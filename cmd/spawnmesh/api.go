@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -57,7 +58,10 @@ func (a *app) bodyOf(file string) (io.Reader, error) {
 		defer f.Close()
 		from = f
 	}
-	text, err := io.ReadAll(io.LimitReader(from, mostBody))
+	text, err := io.ReadAll(io.LimitReader(from, mostBody+1))
+	if err == nil && len(text) > mostBody {
+		err = fmt.Errorf("it has more than %d bytes", mostBody)
+	}
 	if err != nil {
 		return nil, misuse("the body cannot be read: %v", err)
 	}

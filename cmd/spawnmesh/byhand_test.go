@@ -70,6 +70,7 @@ func TestTheReadmeByHand(t *testing.T) {
 	}
 
 	background(lines[0], "hub is ready: link 127.0.0.1:")
+	lines[3] = strings.Replace(lines[3], "spoke join", "spoke join --yes", 1) // nobody is at a terminal to agree
 	for _, line := range lines[1:4] {
 		out, err := shell(line).CombinedOutput()
 		require.NoError(t, err, "%s: %s", line, out)

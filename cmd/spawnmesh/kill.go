@@ -19,7 +19,7 @@ func (a *app) killCommand() *cobra.Command {
 	var f killFlags
 	grace := days(hub.DefaultGrace)
 	c := &cobra.Command{
-		Use: "kill {ID... | --spoke NAME | -l SELECTOR | --all}", Short: "End agents and their whole process trees", Args: cobra.ArbitraryArgs,
+		Use: "kill ID...", Short: "End agents and their whole process trees", Args: cobra.ArbitraryArgs,
 		Long: `End agents and their whole process trees: TERM, the grace, then KILL.
 
 The order overtakes queues, is stored before this returns, and is obeyed by a

@@ -133,6 +133,9 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 		return a.spawnJobs(c, f, args)
 	}
 	var err error
+	if f.stdin && f.stdinFile != "" {
+		return misuse("--stdin and --stdin-file are both given").Hinting("give the one that the agent is to read")
+	}
 	if f.stdin {
 		if f.input, err = a.standardInput(); err != nil {
 			return err

@@ -65,7 +65,7 @@ func TestAKillIsObeyedWhileDraining(t *testing.T) {
 	h.runs(id)
 	require.NoError(t, s.Cmd.Process.Signal(syscall.SIGTERM))
 	line := says(t, s, waitsForAgents)
-	require.Regexp(t, `msg="this takes a while" doing="stopping: waiting for running agents \(1\) for at most 1h; .*, \d+s so far"`, says(t, s, "takes a while"))
+	require.Regexp(t, `msg="this takes a while" doing="stopping: waiting for running agents \(1\) for at most 1h; .*, \d+s so far"`, says(t, s, `doing="stopping`))
 
 	h.do("kill", id, "--reason", "enough", "--grace", "0s")
 

@@ -1,10 +1,18 @@
 package backup_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"filippo.io/age"
@@ -29,6 +37,7 @@ func made(t *testing.T) (instance.Options, *age.X25519Identity) {
 	for name, text := range map[string]string{"policy.yaml": "version: 1\n", "config.yaml": "slots: 3\n", "place": o.Dir, "environment": "DATABASE_URL=secret\n"} {
 		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, name), []byte(text), 0o600))
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "keys", "pgpass"), []byte("password"), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(o.Dir, "logs", "c", "id"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "logs", "c", "id", "1"), []byte("said"), 0o600))
 	id, err := age.GenerateX25519Identity()
@@ -62,11 +71,19 @@ func TestWhatIsRestoredIsWhatWasThere(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 	require.NoFileExists(t, filepath.Join(dir, "environment"))
 	require.NoDirExists(t, filepath.Join(dir, "keys"), "keys are encrypted only")
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := d.Info()
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, "%s is for its owner alone", path)
+		return nil
+	}))
 	to := empty(t)
 	got, err := backup.Restore(t.Context(), dir, to, id)
 	require.NoError(t, err)
 	require.Equal(t, m.Files, got.Files)
 	nothingBeside(t, to.Dir, 1)
+	require.NoFileExists(t, filepath.Join(to.Dir, "keys", "pgpass"), "a restored database has other passwords")
 	keys, err := signing.LoadKeys(filepath.Join(to.Dir, "keys"))
 	require.NoError(t, err)
 	require.Equal(t, m.Instance, string(keys.InstanceID()))
@@ -128,6 +145,63 @@ func TestWhatIsNotRestored(t *testing.T) {
 	refused(to, commands.Internal, "can be written by everybody", id)
 	require.NoDirExists(t, to.Dir)
 	nothingBeside(t, to.Dir, 0)
+}
+
+// Whoever knows for whom a backup is encrypted can make a file of keys for it.
+func TestKeysThatAreNotOfTheBackup(t *testing.T) {
+	t.Parallel()
+	o, id := made(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+	_, err := backup.Make(t.Context(), o, dir, "v1", id.Recipient(), nil)
+	require.NoError(t, err)
+	other, _ := made(t)
+	others := filepath.Join(t.TempDir(), "others")
+	_, err = backup.Make(t.Context(), other, others, "v1", id.Recipient(), nil)
+	require.NoError(t, err)
+	foreign, err := os.ReadFile(filepath.Join(others, "keys.age"))
+	require.NoError(t, err)
+	for says, keys := range map[string][]byte{"and the keys to instance": foreign, "is no name of a key": sealed(t, id, "../x"), `"keys/x" is no name`: sealed(t, id, "keys/x")} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "keys.age"), keys, 0o600))
+		listed(t, dir, "keys.age")
+		to := empty(t)
+
+		_, err := backup.Restore(t.Context(), dir, to, id)
+
+		require.ErrorContains(t, err, says)
+		require.NoDirExists(t, to.Dir)
+		nothingBeside(t, to.Dir, 0)
+	}
+}
+
+// sealed is a file of keys that has one of this name.
+func sealed(t *testing.T, id *age.X25519Identity, name string) []byte {
+	t.Helper()
+	var all bytes.Buffer
+	lock, err := age.Encrypt(&all, id.Recipient())
+	require.NoError(t, err)
+	w := tar.NewWriter(lock)
+	require.NoError(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: 1}))
+	_, err = w.Write([]byte("x"))
+	require.NoError(t, errors.Join(err, w.Close(), lock.Close()))
+	return all.Bytes()
+}
+
+// listed puts a file as it is now into the manifest of a backup.
+func listed(t *testing.T, dir, name string) {
+	t.Helper()
+	path := filepath.Join(dir, "manifest.json")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var m backup.Manifest
+	require.NoError(t, json.Unmarshal(text, &m))
+	raw, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	sum := sha256.Sum256(raw)
+	at := slices.IndexFunc(m.Files, func(f backup.File) bool { return f.Name == name })
+	m.Files[at] = backup.File{Name: name, Size: int64(len(raw)), SHA256: hex.EncodeToString(sum[:])}
+	text, err = json.Marshal(m)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
 // A backup that cannot be made leaves nothing, and no password is said.

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 
 	"github.com/goccy/go-yaml"
@@ -26,17 +25,9 @@ type file struct {
 
 func read(path string) (*file, []byte, error) {
 	f := &file{path: path, lines: map[string]int{}}
-	in, err := hostfile.Open(path, hostfile.Rule{})
+	raw, err := hostfile.Read(path, hostfile.Rule{}, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	defer in.Close()
-	raw, err := io.ReadAll(io.LimitReader(in, maxFile+1))
-	if err == nil && len(raw) > maxFile {
-		err = commands.Refuse(commands.Validation, "%s is larger than %d bytes", path, maxFile)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration: %w", err)

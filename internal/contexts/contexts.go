@@ -68,12 +68,7 @@ func Read(path string) (*Book, error) {
 }
 
 func read(path string, rule hostfile.Rule) ([]byte, error) {
-	f, err := hostfile.Open(path, rule)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile))
+	return hostfile.Read(path, rule, maxFile)
 }
 
 // Write puts the book where it was read.

@@ -15,6 +15,7 @@ package hostfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -55,6 +56,20 @@ func Open(path string, rule Rule) (*os.File, error) {
 }
 
 // file opens name in the directory where w is.
+// Read reads a file that Open opens; one of more than most bytes is refused, and no part of it used.
+func Read(path string, rule Rule, most int64) ([]byte, error) {
+	f, err := Open(path, rule)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = unsafe(path, fmt.Sprintf("is larger than %d bytes", most), "shorten it, or name another file")
+	}
+	return raw, err
+}
+
 func (w *walker) file(name string, rule Rule) (*os.File, error) {
 	path := w.at(name)
 	// A pipe does not hold us.

@@ -3,7 +3,6 @@ package listener
 import (
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -53,14 +52,9 @@ func (c *certificate) read() error {
 }
 
 func readFile(path string, rule hostfile.Rule) ([]byte, error) {
-	f, err := hostfile.Open(path, rule)
+	text, err := hostfile.Read(path, rule, 1<<20)
 	if err != nil {
 		return nil, fmt.Errorf("reading a file of the certificate: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	return text, nil
 }

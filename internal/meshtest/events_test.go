@@ -112,7 +112,7 @@ func TestEventsOverRestartsOfTheHub(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	require.NoError(t, f.wrong)
-	require.GreaterOrEqual(t, f.cuts, restarts)
+	require.Greater(t, f.cuts, restarts/2, "two restarts may be one cut")
 	require.GreaterOrEqual(t, len(started), restarts)
 }
 

@@ -80,5 +80,5 @@ func TestALogOverRestartsOfTheHub(t *testing.T) {
 		fmt.Fprintln(&want, n)
 	}
 	require.Equal(t, want.String(), f.text.String())
-	require.GreaterOrEqual(t, f.cuts, restarts)
+	require.Greater(t, f.cuts, restarts/2, "two restarts may be one cut")
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/base64"
+	"errors"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -15,13 +16,21 @@ func cursorOf(id string) string { return base64.RawURLEncoding.EncodeToString([]
 
 // idOf is the id that a cursor stands behind; "" of none, which is the beginning of a list.
 func idOf(cursor string) (string, error) {
-	return behind(cursor, func(id string) error { return uuid.Validate(id) })
+	return behind(cursor, func(text string) error {
+		id, err := uuid.Parse(text)
+		if err == nil && id.String() != text { // it takes other spellings, too
+			err = errors.New("no id")
+		}
+		return err
+	})
 }
 
 // seqOf is the number that a cursor stands behind; 0 of none.
 func seqOf(cursor string) (seq int64, err error) {
 	_, err = behind(cursor, func(n string) (err error) {
-		seq, err = strconv.ParseInt(n, 10, 64)
+		if seq, err = strconv.ParseInt(n, 10, 64); err == nil && (seq < 1 || strconv.FormatInt(seq, 10) != n) {
+			err = errors.New("no number of a row")
+		}
 		return err
 	})
 	return seq, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,14 +65,14 @@ func TestCursors(t *testing.T) {
 	none, err := idOf("")
 	require.NoError(t, err)
 	require.Empty(t, none)
-	for _, cursor := range []string{"x", "%", id, cursorOf("1"), cursorOf(id + "0"), cursorOf("01920000-0000-7000-8000-00000000000x")} {
+	for _, cursor := range []string{"x", "%", id, cursorOf("1"), cursorOf(id + "0"), cursorOf("01920000-0000-7000-8000-00000000000x"), cursorOf("urn:uuid:" + id), cursorOf("{" + id + "}"), cursorOf(strings.ReplaceAll(id, "-", "")), cursorOf("01920000-0000-7000-8000-00000000000A")} {
 		_, err := idOf(cursor)
 		require.ErrorContains(t, err, "is not the next of a list")
 	}
 	seq, err := seqOf(cursorOf("77"))
 	require.NoError(t, err)
 	require.EqualValues(t, 77, seq)
-	for _, cursor := range []string{"x", "77", cursorOf(id), cursorOf("7 7"), cursorOf("99999999999999999999")} {
+	for _, cursor := range []string{"x", "77", cursorOf(id), cursorOf("7 7"), cursorOf("99999999999999999999"), cursorOf("-1"), cursorOf("+5"), cursorOf("0"), cursorOf("07")} {
 		_, err := seqOf(cursor)
 		require.ErrorContains(t, err, "is not the next of a list")
 	}

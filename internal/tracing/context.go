@@ -37,8 +37,13 @@ func below(parent string, id trace.SpanID) string {
 		_, _ = rand.Read(first[:]) // never fails
 		p = trace.NewSpanContext(trace.SpanContextConfig{TraceID: first, TraceFlags: trace.FlagsSampled})
 	}
+	return written(p.WithSpanID(id))
+}
+
+// written is a context as text, of version 00.
+func written(c trace.SpanContext) string {
 	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), p.WithSpanID(id)), carrier)
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), c), carrier)
 	return carrier[Header]
 }
 
@@ -50,12 +55,14 @@ func parse(text string) (trace.SpanContext, bool) {
 
 type parentKey struct{}
 
-// WithParent returns ctx with the context that a request came with; one that is none is left out.
+// WithParent returns ctx with the context that a request came with; one that is none is left out, and one of a
+// later version is written as one of version 00.
 func WithParent(ctx context.Context, parent string) context.Context {
-	if _, ok := parse(parent); !ok {
+	c, ok := parse(parent)
+	if !ok {
 		return ctx
 	}
-	return context.WithValue(ctx, parentKey{}, parent)
+	return context.WithValue(ctx, parentKey{}, written(c))
 }
 
 // ParentOf returns the context that a request came with, "" where it came with none.

@@ -59,7 +59,7 @@ func requestOf(spans []sdk.ReadOnlySpan) exportRequest {
 	var scope scopeSpans
 	r := resourceSpans{Resource: otlpResource{Attributes: []otlpAttribute{}}}
 	for _, s := range spans {
-		scope.Scope.Name, r.Resource.Attributes = s.InstrumentationScope().Name, written(s.Resource().Attributes())
+		scope.Scope.Name, r.Resource.Attributes = s.InstrumentationScope().Name, attributesAs(s.Resource().Attributes())
 		scope.Spans = append(scope.Spans, spanOf(s))
 	}
 	r.ScopeSpans = []scopeSpans{scope}
@@ -69,7 +69,7 @@ func requestOf(spans []sdk.ReadOnlySpan) exportRequest {
 func spanOf(s sdk.ReadOnlySpan) otlpSpan {
 	c := s.SpanContext()
 	v := otlpSpan{TraceID: c.TraceID().String(), SpanID: c.SpanID().String(), Flags: uint32(c.TraceFlags()), Name: s.Name(), Kind: int(s.SpanKind()),
-		Start: strconv.FormatInt(s.StartTime().UnixNano(), 10), End: strconv.FormatInt(s.EndTime().UnixNano(), 10), Attributes: written(s.Attributes())}
+		Start: strconv.FormatInt(s.StartTime().UnixNano(), 10), End: strconv.FormatInt(s.EndTime().UnixNano(), 10), Attributes: attributesAs(s.Attributes())}
 	if s.Parent().HasSpanID() {
 		v.Parent = s.Parent().SpanID().String()
 	}
@@ -79,7 +79,7 @@ func spanOf(s sdk.ReadOnlySpan) otlpSpan {
 	return v
 }
 
-func written(list []attribute.KeyValue) []otlpAttribute {
+func attributesAs(list []attribute.KeyValue) []otlpAttribute {
 	out := make([]otlpAttribute, 0, len(list))
 	for _, a := range list {
 		out = append(out, otlpAttribute{string(a.Key), otlpValue{a.Value.String()}})

@@ -115,7 +115,10 @@ func TestContexts(t *testing.T) {
 	require.NotEqual(t, Named(parent, "run 1"), Named(below, "run 1"))
 	require.Empty(t, Named("", "run 1"))
 	require.Equal(t, parent, ParentOf(WithParent(t.Context(), parent)))
-	for _, none := range []string{"", "x", "00-00000000000000000000000000000000-b7ad6b7169203331-01", parent + "x"} {
+	for _, later := range []string{"01" + parent[2:], "fe" + parent[2:], "01" + parent[2:] + "-what-is-new"} {
+		require.Equal(t, parent, ParentOf(WithParent(t.Context(), later)), later)
+	}
+	for _, none := range []string{"", "x", "00-00000000000000000000000000000000-b7ad6b7169203331-01", parent + "x", "ff" + parent[2:], strings.ToUpper(parent)} {
 		require.Empty(t, ParentOf(WithParent(t.Context(), none)), none)
 	}
 	var nobody *Tracer
