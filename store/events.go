@@ -37,11 +37,11 @@ type Event struct {
 }
 
 // NumberEvents gives numbers to up to most events that are committed and have none. It returns
-// how many these are, and the last of their numbers, 0 where there is none.
+// how many these are, and the last number that was given, 0 where there was none yet.
 func (db *DB) NumberEvents(ctx context.Context, most int) (n int, last int64, err error) {
 	err = db.Tx(ctx, "numbering events", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
-		return tx.QueryRow(ctx, `SELECT numbered, coalesce(upto, 0) FROM number_events($1)`, most).Scan(&n, &last)
+		return tx.QueryRow(ctx, `SELECT numbered, upto FROM number_events($1)`, most).Scan(&n, &last)
 	})
 	return n, last, err
 }

@@ -39,6 +39,7 @@ type Feed struct {
 	news   wait.Signal // something may have been committed
 	joined wait.Signal // somebody follows, and nobody did before
 
+	looking   sync.Mutex // held while last grows
 	mu        sync.Mutex // guards the rest
 	followers int
 	recent    []Told // all of those with numbers above from, up to last; both are above all before Run
@@ -85,6 +86,8 @@ func (f *Feed) begin(ctx context.Context) error {
 	if err := f.db.NoteEvent(ctx, store.StartedEvent, "", ""); err != nil {
 		return err
 	}
+	f.looking.Lock()
+	defer f.looking.Unlock()
 	last, err := f.db.LastEvent(ctx)
 	if err == nil {
 		f.take(nil, last)

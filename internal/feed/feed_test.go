@@ -212,3 +212,74 @@ func TestNumbersGoOnAboveThoseOfAnotherLife(t *testing.T) {
 	require.NoError(t, err, "it may have been given in the other life")
 	require.Equal(t, int64(1000), after)
 }
+
+// now is what f tells of the events above after that are there.
+func now(t *testing.T, f *Feed, after int64) (states []string) {
+	t.Helper()
+	at, err := f.Since(t.Context(), after)
+	require.NoError(t, err)
+	require.NoError(t, f.Follow(t.Context(), at, false, Reader{
+		Event: func(e Told) error { states = append(states, e.State); return nil },
+		Gap:   func(g Gap) error { return fmt.Errorf("%+v are missing", g) },
+		Flush: func() error { return nil },
+	}))
+	return states
+}
+
+// Who asks for the newest events first has them numbered: he and those after him are told them
+// at once, whether somebody follows already or not, and without a further change.
+func TestTheNewestEventsAreTold(t *testing.T) {
+	t.Parallel()
+	for name, followers := range map[string]int{"nobody follows": 0, "somebody follows": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := storetest.NewSide(t, 1, 2)
+			f, _ := running(t, s)
+			for range followers {
+				defer f.join()()
+			}
+			for i := range 4 {
+				note(t, s, fmt.Sprint(i))
+			}
+			last, err := f.Since(t.Context(), Now)
+			require.NoError(t, err)
+
+			require.Empty(t, now(t, f, last))
+			require.Equal(t, []string{"3"}, now(t, f, last-1))
+			require.Equal(t, []string{"2", "3"}, now(t, f, last-2))
+			list, _, err := read(t.Context(), f, last-4, "3")
+			require.NoError(t, err)
+			require.Len(t, list, 4)
+		})
+	}
+}
+
+// What was numbered by a look that was cut off is told by the next one.
+func TestALookThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	f, stop := running(t, s)
+	stop()
+	note(t, s, "numbered only")
+	_, last, err := s.DB.NumberEvents(t.Context(), page)
+	require.NoError(t, err)
+
+	require.Equal(t, []string{"numbered only"}, now(t, f, last-1))
+}
+
+// Who follows goes on behind numbers that have no events: those are not waited for.
+func TestNumbersWithoutEvents(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	f, _ := running(t, s)
+	defer f.join()()
+	require.NoError(t, s.DB.Tx(t.Context(), "giving numbers", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE event_numbers SET last = last + 10`)
+		return err
+	}))
+	last, err := f.Since(t.Context(), Now)
+	require.NoError(t, err)
+	note(t, s, "behind them")
+
+	require.Equal(t, []string{"behind them"}, now(t, f, last))
+}

@@ -72,9 +72,9 @@ func tell(list []Told, at int64, r Reader) (int64, error) {
 // Since returns after, for Follow, where it is a number that was given; for [Now] that of the
 // last event that has happened by now.
 func (f *Feed) Since(ctx context.Context, after int64) (int64, error) {
-	for n := page; n == page; {
+	for more := true; more; {
 		var err error
-		if n, _, err = f.db.NumberEvents(ctx, page); err != nil {
+		if more, err = f.look(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -132,28 +132,36 @@ func (f *Feed) join() (left func()) {
 	}
 }
 
-// look numbers what is committed, and hands it on.
+// look numbers what is committed, and hands it on. So it does with what another look has
+// numbered that was cut off.
 func (f *Feed) look(ctx context.Context) (more bool, err error) {
+	f.looking.Lock()
+	defer f.looking.Unlock()
 	n, last, err := f.db.NumberEvents(ctx, page)
 	if err != nil {
 		return false, err
 	}
-	if !f.isFollowed() {
-		if n > 0 {
+	for f.lags(last) {
+		var list []Told
+		if f.isFollowed() {
+			if list, err = f.read(ctx, f.last); err != nil {
+				return true, err
+			}
+		}
+		if len(list) == 0 { // nobody follows, or they are no longer kept
 			f.take(nil, last)
+		} else {
+			f.take(list, list[len(list)-1].Seq)
 		}
-		return n == page, nil
 	}
-	for {
-		list, err := f.read(ctx, f.last) // only this goroutine changes it
-		if err != nil {
-			return true, err
-		}
-		if len(list) == 0 {
-			return n == page, nil
-		}
-		f.take(list, list[len(list)-1].Seq)
-	}
+	return n == page, nil
+}
+
+// lags says whether numbers up to last were given of which those who follow have not been told.
+func (f *Feed) lags(last int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last < last
 }
 
 // take keeps what was read, or where nothing was read, only how far the numbers go.

@@ -1053,7 +1053,7 @@ CREATE FUNCTION number_events(most int, OUT numbered bigint, OUT upto bigint) LA
     ), counted AS (
         UPDATE event_numbers SET last = n.last FROM (SELECT max(seq) AS last FROM numbered) AS n WHERE n.last IS NOT NULL
     )
-    SELECT count(*), max(seq) FROM numbered
+    SELECT count(*), coalesce(max(seq), (SELECT last FROM held)) FROM numbered
 $$;
 
 -- After a restore the numbers go on above all that were given since the backup: there is no
