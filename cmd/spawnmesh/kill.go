@@ -34,6 +34,10 @@ can be asked it wants --yes. If the number has changed when the hub has the orde
 nothing is killed, and the exit code is 4. With no agents to kill it is 0, and else
 the highest of those that were refused.
 
+On a spoke, --all takes every agent of this host, whichever hub ordered it. On a hub
+that is another hub's spoke it takes those that this hub ordered, and says how many
+others run here; kill those by their ids.
+
 ` + selectorHelp,
 		Example: "  spawnmesh kill k7f3m2qp --reason 'wrong branch' --grace 30s\n  spawnmesh kill -l app=web,tier!=db --reason 'bad release'\n  spawnmesh kill --spoke attic -l '!keep' --reason 'the host is needed' --yes",
 		RunE: func(c *cobra.Command, args []string) error {

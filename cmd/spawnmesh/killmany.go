@@ -51,58 +51,97 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 	if err != nil {
 		return err
 	}
+	ask := api.KillSelection{Spoke: f.spoke, Labels: labels, All: f.all, Reason: reason, GraceMS: grace.Milliseconds()}
+	alone, err := spokeAlone(ctx, c)
+	switch {
+	case err != nil:
+		return err
+	case alone && f.all:
+		return a.killHosted(ctx, c, f, reason, grace)
+	case alone: // it says whom to ask
+		return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, nil)
+	}
 	if f.spoke != "" { // a name that is mistyped has no agents
 		var v connectionView
 		if err := c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(f.spoke), nil, &v); err != nil {
 			return err
 		}
-		f.spoke = v.Name
+		f.spoke, ask.Spoke = v.Name, v.Name
 	}
-	where, ordered, err := a.killable(ctx, c, f)
+	k, err := a.killable(ctx, c, f)
 	if err != nil {
 		return err
 	}
-	total := 0
-	for _, n := range where {
-		total += n
+	if k.hosted > 0 && f.all {
+		fmt.Fprintf(a.err, "%s that hubs ordered here stay: kill each by its id; see: %s\n", numberOf(k.hosted, "agent"), a.line("agents", "--open"))
 	}
-	if ordered > 0 {
-		fmt.Fprintf(a.err, "the end of %s is ordered already\n", numberOf(ordered, "agent"))
+	ask.Expected = k.total()
+	return a.killMeant(f, k, func(sum *hub.KillSummary) error { return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, sum) })
+}
+
+// killMeant shows what will be killed, asks whether it is meant, and lets order do it.
+func (a *app) killMeant(f killFlags, k killable, order func(sum *hub.KillSummary) error) error {
+	if k.ordered > 0 {
+		fmt.Fprintf(a.err, "the end of %s is ordered already\n", numberOf(k.ordered, "agent"))
 	}
-	if total > 0 {
-		shown := fmt.Sprintf("%s will be killed: %s", numberOf(total, "agent"), onSpokes(where))
-		fmt.Fprintln(a.err, printable(shown))
+	sum := hub.KillSummary{Refused: []hub.KillRefused{}}
+	switch total := k.total(); {
+	case total > 0:
+		fmt.Fprintln(a.err, printable(fmt.Sprintf("%s will be killed: %s", numberOf(total, "agent"), onSpokes(k.where))))
 		if !f.yes && !a.confirm("kill them?") {
 			return misuse("nothing was killed: %s", numberOf(total, "agent")+" would be").Hinting("add --yes if you mean it")
 		}
-	} else if a.forPeople() {
-		fmt.Fprintln(a.err, "no agents to kill")
-		return nil
-	}
-	sum := hub.KillSummary{Refused: []hub.KillRefused{}}
-	if total > 0 {
-		ask := api.KillSelection{Spoke: f.spoke, Labels: labels, All: f.all, Reason: reason, GraceMS: grace.Milliseconds(), Expected: total}
-		if err := c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, &sum); err != nil {
+		if err := order(&sum); err != nil {
 			return err
 		}
+	case a.forPeople():
+		fmt.Fprintln(a.err, k.nothing(f))
+		return nil
 	}
 	return a.printKilled(sum)
 }
 
-// killable counts by spoke the open agents that are selected, and those whose end is ordered already.
-func (a *app) killable(ctx context.Context, c *control.Client, f killFlags) (where map[string]int, ordered int, err error) {
-	where = map[string]int{}
+// A killable says which open agents are selected.
+type killable struct {
+	where   map[string]int // by the spoke where they run, or the hub that ordered them here
+	ids     []string
+	ordered int // their end is ordered already
+	hosted  int // hubs ordered them here, and they are not selected
+}
+
+func (k killable) total() int { return len(k.ids) }
+
+// nothing says that there is nothing to kill.
+func (k killable) nothing(f killFlags) string {
+	switch {
+	case !f.all:
+		return "no open agents are selected that are to be killed"
+	case k.ordered > 0 || k.hosted > 0:
+		return "there are no others to kill"
+	}
+	return "no agents to kill"
+}
+
+// killable finds the open agents that are selected on a hub.
+func (a *app) killable(ctx context.Context, c *control.Client, f killFlags) (killable, error) {
+	k := killable{where: map[string]int{}}
 	list, err := agentFlags{spoke: f.spoke, labels: f.labels, open: true, limit: math.MaxInt}.list(ctx, c)
 	for _, v := range list {
 		switch {
-		case v.Hub != "": // it runs here, and another hub has ordered it
+		case v.Hub != "":
+			k.hosted++
 		case v.Kill != nil:
-			ordered++
+			k.ordered++
 		default:
-			where[v.Spoke]++
+			k.add(v.Spoke, v.Task)
 		}
 	}
-	return where, ordered, err
+	return k, err
+}
+
+func (k *killable) add(where, id string) {
+	k.where[where]++
+	k.ids = append(k.ids, id)
 }
 
 func onSpokes(where map[string]int) string {
