@@ -207,17 +207,29 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 		o.Among, o.Nowhere = h.candidates(o.Spawn)
 		return nil
 	}
-	var living []federation.Status
-	for _, s := range h.board.Statuses(store.Commands) {
-		if s.State == store.Active {
-			living = append(living, s)
-		}
+	only, err := h.onlySpoke()
+	if err != nil {
+		return err
 	}
-	if len(living) != 1 {
-		return commands.Refuse(commands.Validation, "%d spokes are connected", len(living)).Hinting("name one with --spoke NAME, or let the hub choose with --any")
+	o.Conn = only.ID
+	return takesInline(only, o.Spawn)
+}
+
+// onlySpoke is the one that an order goes to that names none.
+func (h *Hub) onlySpoke() (federation.Status, error) {
+	open := slices.DeleteFunc(h.board.Statuses(store.Commands), func(s federation.Status) bool { return s.State.Ended() })
+	active := slices.DeleteFunc(slices.Clone(open), func(s federation.Status) bool { return s.State != store.Active })
+	switch {
+	case len(active) == 1:
+		return active[0], nil
+	case len(open) == 0:
+		return federation.Status{}, commands.Refuse(commands.Validation, "this hub has no spoke that could take the order").Hinting("invite one").Running("invite", "--name", "NAME")
+	case len(open) == 1:
+		return federation.Status{}, commands.Refuse(commands.Validation, "the only spoke, %s, is %s", open[0].Name, open[0].State).
+			Hinting("name it with --spoke %s and the order waits; what to do about it: spawnmesh why %s", open[0].Name, open[0].Name)
 	}
-	o.Conn = living[0].ID
-	return takesInline(living[0], o.Spawn)
+	return federation.Status{}, commands.Refuse(commands.Validation, "the order names no spoke, and this hub has %d", len(open)).
+		Hinting("name one with --spoke NAME, or let the hub choose with --any")
 }
 
 // takesInline refuses what a spoke is known not to take: one of an older version cannot even read the order, and

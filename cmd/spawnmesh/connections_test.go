@@ -77,6 +77,7 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	require.Regexp(t, `(?m)^`+name+`: suspended by uid:\d+: holiday$`, side.do("connections", "list"))
 	if side.dir == h.dir {
 		awaitLinked(t, h, false)
+		h.refused(exitMisuse, "the only spoke, attic, is suspended", "spawn", "--", "true")
 		require.Regexp(t, `(?m)^spoke attic +suspended by uid:\d+: holiday; see: spawnmesh --data-dir \S+ connections show attic$`, h.do("doctor"))
 	} else {
 		require.Regexp(t, `(?m)^link to lab +suspended by uid:\d+: holiday$`, side.do("doctor"))
@@ -156,7 +157,7 @@ func revokeBothSides(t *testing.T, h, s hand) {
 	require.Regexp(t, `^1 ended; see: spawnmesh --data-dir \S+ connections list --all\n$`, h.do("connections", "list"))
 	require.Regexp(t, `(?m)^attic +revoked +- +ended \S+ +- +- +-$`, h.do("connections", "list", "--all"))
 	h.refused(exitNoSpoke, "invite one: spawnmesh --data-dir "+h.dir+" invite --name NAME", "spawn", "--any", "--", "true")
-	h.refused(exitMisuse, "0 spokes are connected", "spawn", "--", "true")
+	h.refused(exitMisuse, "this hub has no spoke that could take the order", "spawn", "--", "true")
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the spoke to learn of it", func() (bool, error) {
 		var v hub.SpokeView // who has learned of it from the hub has nobody to tell, and does not run for that
 		s.read(&v, 0, "connections", "show", "lab")
