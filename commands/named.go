@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -106,12 +105,8 @@ func Several(text, what string, candidates []string) *Refused {
 	return Refuse(Ambiguous, "%s names several %s: %s%s", Clip(text), what, strings.Join(list, ", "), more).Hinting("give one of these ids")
 }
 
-// Candidate names a task of several that a text fits, with its title, or else what its
-// order spec runs.
-func Candidate(id, title string, spec json.RawMessage) string {
-	var s Spawn
-	if title == "" && json.Unmarshal(spec, &s) == nil {
-		title = ShellLine(s.Argv)
-	}
+// Candidate names a task of several that a text fits, with its title. Who may name a task may not
+// see all that it was given, so what it runs is not told.
+func Candidate(id, title string) string {
 	return strings.TrimSpace(ShortID(id) + " " + Clip(title))
 }

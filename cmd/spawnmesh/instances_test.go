@@ -77,7 +77,7 @@ func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 }
 
 func otherRole(t *testing.T, _ *fleet.Mesh, _, s hand) {
-	s.refused(exitMisuse, "the instance in "+s.dir+" is a spoke; this is asked of its hub", "spawn", "--spoke", "x", "--", "true")
+	s.refused(exitMisuse, "this instance is a spoke; this is asked of its hub", "spawn", "--spoke", "x", "--", "true")
 	s.refused(exitMisuse, "name that one with --data-dir", "invite", "--name", "x")
 }
 

@@ -129,7 +129,7 @@ func prefixes(t *testing.T, h hand) {
 	like, _ := commands.NamedIDs("ma1n0000")
 	prefix := h.spawn("--spoke", "attic", "--id", "0193a3c0-2222-7aaa-8bbb-77"+like.Low, "--", "true")
 	h.spawn("--spoke", "attic", "--title", "main", "--", "true")
-	h.refused(exitMisuse, "main names several agents: ma1n0000 true, ", "kill", "main", "--reason", "x")
+	h.refused(exitMisuse, "main names several agents: ma1n0000, ", "kill", "main", "--reason", "x")
 	require.Contains(t, h.do("status", commands.ShortID(prefix)), prefix)
 	for _, text := range []string{"0193a3c0", "abc", "../../etc/passwd", "0193a3c0%'--", "0193a3c0-2222-7aaa-8bbb-00000000000c"} {
 		h.refused(exitNotFound, "no agent "+text, "status", text)

@@ -40,7 +40,7 @@ func (s resources) askedOf(who string) error {
 	if s.n.Hub != nil {
 		role = "hub"
 	}
-	return commands.Refuse(commands.Validation, "the instance in %s is a %s; this is asked of %s", s.n.Instance.Dir, role, who).Hinting("name that one with --data-dir, on its host")
+	return commands.Refuse(commands.Validation, "this instance is a %s; this is asked of %s", role, who).Hinting("name that one with --data-dir, on its host")
 }
 
 // mapped is each of a list as the document has it.
