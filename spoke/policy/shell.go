@@ -12,15 +12,12 @@ type kind struct {
 	names string
 }
 
-// Those of kinds that do so without being told by an argument.
-const runsText, builds = 0, 3
-
 var kinds = []kind{
 	{"it runs what its arguments say, or the file that they name", "sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox pwsh " +
 		"python pypy ipython node nodejs deno bun perl ruby php lua luajit tclsh wish expect gdb awk gawk mawk nawk sed ed ex osascript guile R Rscript julia java jshell groovy"},
-	{"it starts the program that its arguments name", "env sudo doas su runuser xargs nice ionice nohup setsid timeout stdbuf time chroot unshare nsenter setpriv capsh flock watch strace ltrace " +
+	{"it starts the program that its arguments name, or its input", "env sudo doas su runuser xargs nice ionice nohup setsid timeout stdbuf time chroot unshare nsenter setpriv capsh flock watch strace ltrace " +
 		"parallel script at batch systemd-run machinectl run0 pkexec exec command entr direnv tmux screen"},
-	{"an option or a file of its names programs to start", "tar rsync scp sftp ssh curl wget zip unzip 7z man less more vi vim nvim view emacs nano pico mail mutt socat nc ncat openssl sqlite3 psql mysql crontab"},
+	{"an option or a file of its names programs to start", "tar rsync scp sftp ssh curl wget zip unzip 7z man less more vi vim nvim view emacs nano pico mail mutt socat nc ncat openssl sqlite3 psql mysql crontab hg"},
 	{"it runs commands of the files that it builds or tests, and of its arguments", "make gmake ninja cmake ant mvn gradle rake go cargo rustc gcc g++ cc c++ clang tsc npm npx yarn pnpm pip pipx uv poetry tox nox pytest jest bundle gem composer mix dotnet"},
 	{"a container or machine that its arguments describe can be given every file of the host", "docker podman nerdctl ctr crictl kubectl lxc incus virsh qemu-system-x86_64 bwrap systemctl"},
 }
@@ -44,23 +41,21 @@ func (c Command) Shell() string {
 	}
 }
 
-// Shell says why an entry is as good as a shell under this policy: with files of the order, whole command lines are
-// that run what they find or read.
+// Shell says why an entry is as good as a shell under this policy: with files and standard input of the order, whole
+// command lines are that run what they find or read.
 func (p *Policy) Shell(c Command) string {
 	if why := c.Shell(); why != "" || !p.InlineFiles {
 		return why
 	}
+	const brings = ", and an order can bring files and standard input: inline_files is true"
 	program := c.Run.word(0)
-	if !filepath.IsAbs(program) && strings.Contains(program, "/") {
+	switch name := nameOf(program); {
+	case !filepath.IsAbs(program) && strings.Contains(program, "/"):
 		return "an order can bring the program itself: inline_files is true"
-	}
-	if len(c.Run) > 1 && filepath.IsAbs(c.Run[1]) {
-		return "" // a script of the host's choice
-	}
-	for _, k := range []kind{kinds[runsText], kinds[builds]} {
-		if slices.Contains(strings.Fields(k.names), nameOf(program)) {
-			return k.why + ", and an order can bring files and standard input: inline_files is true"
-		}
+	case name == "git":
+		return "it starts programs that .git/config in its directory names" + brings
+	case kindOf(name) >= 0 && !c.Run.hostScript(name):
+		return kinds[kindOf(name)].why + brings
 	}
 	return ""
 }
@@ -68,19 +63,33 @@ func (p *Policy) Shell(c Command) string {
 // nameOf is the name of a program without directory and version: python3.12 is python.
 func nameOf(program string) string {
 	name := filepath.Base(program)
-	if short := strings.TrimRight(name, "0123456789.-"); short != "" && short != "7z" {
+	if short := strings.TrimRight(name, "0123456789.-"); kindOf(name) < 0 && short != "" {
 		return short
 	}
 	return name
 }
 
-func (p Pattern) kindShell(name string) string {
-	i := slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(strings.Fields(k.names), name) })
-	if i < 0 {
-		return ""
+// kindOf is the index of a program's kind, -1 where it is of none.
+func kindOf(name string) int {
+	return slices.IndexFunc(kinds, func(k kind) bool { return slices.Contains(strings.Fields(k.names), name) })
+}
+
+// More of the first kind do not stop at the script that is named: they read standard input, or a file of their
+// directory, or start what the first word names.
+const readsMore = "busybox toybox ipython bun gdb sed ed ex R Rscript jshell"
+
+// hostScript reports whether a script of the host's choice is named first: it has all that follows as its arguments.
+func (p Pattern) hostScript(name string) bool {
+	if kindOf(name) != 0 || len(p) < 2 || !filepath.IsAbs(p[1]) || slices.Contains(strings.Fields(readsMore), name) {
+		return false
 	}
-	// A script of the host's choice, named first, has all that follows as its arguments.
-	if i == 0 && filepath.IsAbs(p[1]) {
+	top, _, _ := strings.Cut(filepath.Clean(p[1])[1:], "/")
+	return top != "dev" && top != "proc" // there standard input has names
+}
+
+func (p Pattern) kindShell(name string) string {
+	i := kindOf(name)
+	if i < 0 || p.hostScript(name) {
 		return ""
 	}
 	return kinds[i].why

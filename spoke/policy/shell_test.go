@@ -16,7 +16,7 @@ func TestEntriesThatAreAsGoodAsAShell(t *testing.T) {
 	shells := []string{
 		"*", "sh **", "sh -c *", "bash *", "/bin/dash **", "env **", "env A=b *", "sudo -u bob *", "python3 *", "python3.12 -c *", "node -e *", "perl **", "xargs **", "find **", "find /srv -exec * ;",
 		"find * * * *", "ssh host *", "git **", "git -c * status", "git clone *", "tar xf *", "awk *", "make *", "docker run *", "systemd-run **", "go test **", "/usr/bin/env *", "nice -n 5 *",
-		"python3 -m *", "vim *", "busybox **", "curl *",
+		"python3 -m *", "vim *", "busybox **", "curl *", "sqlite3 *", "sqlite3 /srv/db *", "7z *", "qemu-system-x86_64 *", "sh /dev/stdin *", "ed /srv/text *",
 	}
 	harmless := []string{
 		"echo **", "sleep *", "uptime", "sh", "sh -c true", "make all", "git status", "git clone -- *", "git clone --depth 1 -- * *", "find /srv -name *", "python3 /opt/report.py **", "/bin/sh /opt/x.sh *",
@@ -38,12 +38,16 @@ func TestEntriesThatAreAsGoodAsAShell(t *testing.T) {
 // With files of an order a whole command line is a shell that runs what it finds or reads.
 func TestEntriesThatRunWhatAnOrderBrings(t *testing.T) {
 	t.Parallel()
-	for line, shell := range map[string]bool{"sh": true, "sh -c true": true, "make all": true, "python3": true, "go test": true, "./build.sh": true, "bin/x --all": true, "sh **": true,
-		"uptime": false, "cat data": false, "/opt/report": false, "python3 /opt/report.py **": false, "docker ps": false} {
-		c := policy.Command{Run: strings.Fields(line)}
-		require.Equal(t, shell, (&policy.Policy{InlineFiles: true}).Shell(c) != "", line)
-		require.Equal(t, c.Shell(), (&policy.Policy{}).Shell(c), line)
+	brings := func(shell bool, lines ...string) {
+		for _, line := range lines {
+			c := policy.Command{Run: strings.Fields(line)}
+			require.Equal(t, shell, (&policy.Policy{InlineFiles: true}).Shell(c) != "", line)
+			require.Equal(t, c.Shell(), (&policy.Policy{}).Shell(c), line)
+		}
 	}
+	brings(true, "sh", "sh -c true", "make all", "python3", "go test", "./build.sh", "bin/x --all", "sh **", "git status", "/usr/bin/git clone -- *", "env sh", "env sh --stdin", "xargs", "docker compose up",
+		"docker ps", "psql", "sqlite3", "sqlite3 /srv/db", "sh /dev/stdin", "sh /dev/fd/0 *", "bash /srv/../proc/self/fd/0", "timeout 60 make", "ssh host", "gdb /opt/program", "ed /srv/text", "busybox sh", "bun /opt/x.ts", "hg log")
+	brings(false, "uptime", "cat data", "/opt/report", "python3 /opt/report.py **", "/bin/sh /opt/x.sh *", "find /srv -name *", "echo **")
 }
 
 func TestReach(t *testing.T) {
