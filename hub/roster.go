@@ -57,28 +57,45 @@ type Settlement = federation.Settlement
 
 // Spokes returns every connection with what is known of its spoke now.
 func (h *Hub) Spokes(ctx context.Context) ([]SpokeView, error) {
-	open, err := h.DB.OutboxCounts(ctx)
+	known, err := h.counted(ctx)
 	if err != nil {
 		return nil, err
 	}
 	list, queues := make([]SpokeView, 0), h.board.Queues(ctx, store.Commands)
 	for _, s := range h.board.Statuses(store.Commands) {
-		v := ViewOf(s)
-		v.Unconfirmed, v.Queues = open[s.ID], queues[s.ID]
-		list = append(list, v)
+		list = append(list, known.view(s, queues[s.ID]))
 	}
 	return list, nil
 }
 
 // SpokeOf returns one of them.
 func (h *Hub) SpokeOf(ctx context.Context, s federation.Status) (SpokeView, error) {
-	open, err := h.DB.OutboxCounts(ctx)
-	v := ViewOf(s)
-	v.Unconfirmed, v.Queues = open[s.ID], h.board.QueuesOf(ctx, s.Connection)
-	return v, err
+	known, err := h.counted(ctx)
+	return known.view(s, h.board.QueuesOf(ctx, s.Connection)), err
 }
 
-// ViewOf describes the spoke of a connection, but for what waits in either direction.
+// counts are what the database counts of each connection.
+type counts struct{ unconfirmed, running map[string]int }
+
+func (h *Hub) counted(ctx context.Context) (c counts, err error) {
+	if c.unconfirmed, err = h.DB.OutboxCounts(ctx); err == nil {
+		c.running, err = h.DB.RunningCounts(ctx)
+	}
+	return c, err
+}
+
+// view is the whole view of a spoke. Its agents have told that they started before its next
+// heartbeat counts them; those of its other hubs are only in that.
+func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeView {
+	v := ViewOf(s)
+	v.Unconfirmed, v.Queues = c.unconfirmed[s.ID], queues
+	if s.Beat != nil {
+		v.Running = max(v.Running, c.running[s.ID])
+	}
+	return v
+}
+
+// ViewOf describes the spoke of a connection as its last heartbeat does.
 func ViewOf(s federation.Status) SpokeView {
 	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
 	if s.Linked {

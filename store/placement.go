@@ -113,3 +113,14 @@ func place(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) erro
 	}
 	return nil
 }
+
+// RunningCounts says how many agents run on each spoke, by connection, as far as their reports say.
+func (db *DB) RunningCounts(ctx context.Context) (map[string]int, error) {
+	rows, err := db.pool.Query(ctx, `SELECT conn::text, count(*) FROM mirrors WHERE ended_at IS NULL AND accepted_at IS NOT NULL AND state = 'running' GROUP BY conn`)
+	if err != nil {
+		return nil, fmt.Errorf("counting the agents that run: %w", err)
+	}
+	counts, conn, n := map[string]int{}, "", 0
+	_, err = pgx.ForEachRow(rows, []any{&conn, &n}, func() error { counts[conn] = n; return nil })
+	return counts, err
+}

@@ -32,7 +32,8 @@ func (a *app) spokesCommand() *cobra.Command {
 
 VERDICT is "takes work", or what first keeps the spoke from it; why NAME says all of
 it, and what to do. SLOTS is how many agents run there at once. RUNNING and QUEUED
-are from the last heartbeat of the spoke, which SEEN tells, and - when that is old.
+are from the last heartbeat of the spoke, which SEEN tells, and - when that is old;
+RUNNING counts agents of this hub that have started since, too.
 -o wide has what the spoke says of itself, too. connections shows the same peers as
 connections: keys, numbers, who may ask whom.`
 	c.Example = `  spawnmesh spokes

@@ -41,6 +41,18 @@ func TestAnAgentThatWaitsForASlot(t *testing.T) {
 	require.Equal(t, "state", reasons[0].Stage, "it has ended")
 }
 
+// A slot is in use from when its agent has told that it started, whatever the heartbeat before
+// that says.
+func TestASlotIsInUseBeforeAHeartbeatSaysSo(t *testing.T) {
+	t.Parallel()
+	m := Plan{Slots: 1}.Start(t, "attic")
+	require.Zero(t, m.View(t, "attic").Running)
+
+	m.Await(t, m.Spawn(t, "attic", "sleep", "600"), commands.Running)
+
+	require.Equal(t, 1, m.View(t, "attic").Running)
+}
+
 // What the hub ends while the link is down, the spoke hears at its next dial.
 func TestARevocationAtTheHubIsToldLater(t *testing.T) {
 	t.Parallel()

@@ -192,6 +192,7 @@ func (l *large) readers() map[string]func(context.Context) error {
 			}
 			return nil
 		},
+		"agents that run on spokes":   func(ctx context.Context) error { _, err := l.DB.RunningCounts(ctx); return err },
 		"what waits in the outbox":    func(ctx context.Context) error { _, err := l.DB.OutboxCounts(ctx); return err },
 		"orders that nobody answered": func(ctx context.Context) error { _, err := l.DB.EndUnanswered(ctx); return err },
 		"an order for a spoke": func(ctx context.Context) error {
