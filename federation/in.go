@@ -211,11 +211,11 @@ func (b *Board) auditRefusals(ctx context.Context) error {
 func countRows(p *Peer, counts map[signing.Code]int) []store.AuditRow {
 	var rows []store.AuditRow
 	for code, n := range counts {
-		action := "message.refused"
+		action, object := "message.refused", ""
 		if code == commands.Resync {
-			action = "connection.resync"
+			action, object = "connection.resync", p.Name
 		}
-		rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: action, Code: string(code),
+		rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: action, Object: object, Code: string(code),
 			Why: fmt.Sprintf("%d more in the same minute", n), Conn: p.ID})
 	}
 	return rows

@@ -71,6 +71,7 @@ func TestAHistoryThatIsAnotherOneWithEachHeartbeat(t *testing.T) {
 	told := 0
 	for _, line := range m.Hub.Audit(t, end) {
 		if line.Action == "connection.resync" {
+			require.Equal(t, "thief", line.Object)
 			told++
 		}
 	}

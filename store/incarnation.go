@@ -54,17 +54,18 @@ func (db *DB) NewSince(ctx context.Context, at time.Time) (is bool, err error) {
 // sealed anew behind it: the peer may have another message under its number, from a life
 // after an earlier restore, and would confirm that.
 func goOnAbove(ctx context.Context, tx *Tx) error {
-	rows, err := tx.Query(ctx, `SELECT conn::text, last, kid FROM sequences JOIN connections ON id = conn WHERE NOT has_ended(state) ORDER BY conn FOR UPDATE OF sequences`)
+	rows, err := tx.Query(ctx, `SELECT conn::text, peer_name, last, kid FROM sequences JOIN connections ON id = conn WHERE NOT has_ended(state) ORDER BY conn FOR UPDATE OF sequences`)
 	if err != nil {
 		return fmt.Errorf("reading the numbers of connections: %w", err)
 	}
 	type numbers struct {
 		conn string
+		name string
 		last int64
 		kid  signing.KeyID
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n numbers, err error) {
-		return n, row.Scan(&n.conn, &n.last, &n.kid)
+		return n, row.Scan(&n.conn, &n.name, &n.last, &n.kid)
 	})
 	if err != nil {
 		return fmt.Errorf("reading the numbers of connections: %w", err)
@@ -84,7 +85,7 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 		if err := recallAfter(ctx, tx, n.conn, n.last); err != nil {
 			return err
 		}
-		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: n.conn,
+		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Object: n.name, Code: string(commands.Resync), Conn: n.conn,
 			Why: fmt.Sprintf("the database is not as the data directory left it: it was restored from a backup; message %d is the last one known here, and numbers go on after %d; %d messages that were not confirmed got new ones", n.last, base, anew)})
 	}
 	return nil

@@ -217,8 +217,8 @@ const moveMirrors = `
 			updated_at = clock_timestamp()
 		FROM old o WHERE m.task = o.task
 	), audited AS (
-		INSERT INTO audit (actor, action, object, code, conn)
-		SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, ($1::uuid[])[n::int] FROM old
+		INSERT INTO audit (actor, action, object, code, why, conn)
+		SELECT ($13::text[])[n::int], CASE WHEN over THEN 'mirror.late' ELSE 'mirror.' || state END, task::text, reason, coalesce(refusal ->> 'why', ''), ($1::uuid[])[n::int] FROM old
 		WHERE forward AND news OR over AND had IS NULL AND final IS NOT NULL
 	)
 	SELECT n, task::text, coalesce(over AND had <> final, false), false, over FROM old UNION ALL SELECT n, '', false, true, false FROM u WHERE excess`

@@ -65,6 +65,20 @@ func (f fleet) refuse(t *testing.T, code commands.Code, among []store.Candidate)
 	return f.report(t, among)
 }
 
+// The audit of the hub says why an order was refused, as its spoke does.
+func TestTheAuditSaysWhyAnOrderWasRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	task := f.Order(t, nil)
+
+	f.refuse(t, commands.Policy, nil)
+
+	rows, err := f.Hub.DB.AuditTrail(t.Context(), task, 0, 10)
+	require.NoError(t, err)
+	last := rows[len(rows)-1]
+	require.Equal(t, []string{"mirror.unavailable", "policy_denied", "not here"}, []string{last.Action, last.Code, last.Why})
+}
+
 func (f fleet) report(t *testing.T, among []store.Candidate) []*store.Incoming {
 	t.Helper()
 	batch := f.Hub.Read(t, f.Spoke.Due(t)...)

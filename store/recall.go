@@ -124,8 +124,9 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 			return err
 		}
 		var from int64
-		err := tx.QueryRow(ctx, `SELECT CASE WHEN has_ended(c.state) THEN 0 ELSE s.recall_from END
-			FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.conn = $1`, conn).Scan(&from)
+		var name string
+		err := tx.QueryRow(ctx, `SELECT CASE WHEN has_ended(c.state) THEN 0 ELSE s.recall_from END, c.peer_name
+			FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.conn = $1`, conn).Scan(&from, &name)
 		if err != nil || from == 0 || from != r.From {
 			return err
 		}
@@ -135,7 +136,7 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 		next := r.Through + 1
 		if r.Done {
 			next = 0
-			if err := settle(ctx, tx, conn, "peer", "the peer has said what became of its work"); err != nil {
+			if err := settle(ctx, tx, conn, name, "the peer has said what became of its work"); err != nil {
 				return err
 			}
 		}
@@ -148,11 +149,11 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 }
 
 // settle lets what was held back go on.
-func settle(ctx context.Context, tx *Tx, conn, actor, why string) error {
+func settle(ctx context.Context, tx *Tx, conn, name, why string) error {
 	_, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $2 AND scope = 'connection' AND target = $1::uuid::text AND actor = $3`, conn, Workspace, heldBy)
 	if err != nil {
 		return fmt.Errorf("letting go on what was held back: %w", err)
 	}
-	tx.Audit(AuditRow{Actor: actor, Action: "connection.recalled", Code: string(commands.Resync), Conn: conn, Why: why})
+	tx.Audit(AuditRow{Actor: "peer", Action: "connection.recalled", Object: name, Code: string(commands.Resync), Conn: conn, Why: why})
 	return nil
 }

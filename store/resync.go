@@ -52,6 +52,7 @@ type comparing struct {
 	db     *DB
 	tx     *Tx
 	conn   string
+	name   string // what people here call the peer
 	theirs commands.Numbering
 
 	last, base, stored, peerBase int64
@@ -82,8 +83,8 @@ func (db *DB) Compare(ctx context.Context, by Speaker, theirs commands.Numbering
 		if err := tx.Speaks(ctx, by); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base, recall_from > 0, kid FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
-			Scan(&c.last, &c.base, &c.stored, &c.peerBase, &c.recalls, &c.kid)
+		err := tx.QueryRow(ctx, `SELECT last, base, coalesce(upper(stored), 1) - 1, peer_base, recall_from > 0, kid, (SELECT peer_name FROM connections WHERE id = $1) FROM sequences WHERE conn = $1 FOR UPDATE`, conn).
+			Scan(&c.last, &c.base, &c.stored, &c.peerBase, &c.recalls, &c.kid, &c.name)
 		if err != nil {
 			return err
 		}
@@ -163,7 +164,7 @@ func (c *comparing) followPeer(ctx context.Context) error {
 	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET peer_base = $2 WHERE conn = $1`, c.conn, c.theirs.Base); err != nil {
 		return fmt.Errorf("noting that the peer was restored: %w", err)
 	}
-	c.audit(AuditRow{Actor: "peer", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+	c.audit(AuditRow{Actor: "peer", Action: "connection.resync", Object: c.name, Code: string(commands.Resync), Conn: c.conn,
 		Why: fmt.Sprintf("the peer was restored from a backup; message %d is the last one stored here, and its numbers go on after %d", c.stored, c.theirs.Base)})
 	return nil
 }
@@ -185,7 +186,7 @@ func (c *comparing) reopen(ctx context.Context) error {
 	}
 	if n > 0 {
 		c.out.Resend, c.out.Reopened = true, n
-		c.audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+		c.audit(AuditRow{Actor: "self", Action: "connection.resync", Object: c.name, Code: string(commands.Resync), Conn: c.conn,
 			Why: fmt.Sprintf("the peer has no longer %d messages that it had confirmed; they are sent again", n)})
 	}
 	return nil
@@ -280,7 +281,7 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 		return fmt.Errorf("going on above the numbers that the peer has: %w", err)
 	}
 	c.out.Resend, c.out.Renumbered, c.out.Base = true, n, base
-	c.audit(AuditRow{Actor: "self", Action: "connection.resync", Code: string(commands.Resync), Conn: c.conn,
+	c.audit(AuditRow{Actor: "self", Action: "connection.resync", Object: c.name, Code: string(commands.Resync), Conn: c.conn,
 		Why: fmt.Sprintf("%s; numbers go on after %d, and %d messages that were not sent yet got new ones", why, base, n)})
 	return nil
 }

@@ -287,6 +287,7 @@ func (c restore) run(t *testing.T) {
 	for _, i := range []*Instance{m.Hub.Instance, m.Spokes["attic"].Instance} {
 		require.Zero(t, i.Count(t, `SELECT count(*) FROM connections WHERE state <> 'active'`))
 		require.Zero(t, i.Count(t, `SELECT count(*) FROM freezes`))
+		require.Zero(t, i.Count(t, `SELECT count(*) FROM audit WHERE action LIKE 'connection.%' AND object = ''`), "each names the connection")
 		require.Zero(t, i.Count(t, `SELECT count(*) FROM audit WHERE code IN ('SEQ_REUSE', 'RESULT_CONFLICT')`))
 	}
 }
