@@ -42,7 +42,7 @@ What a running instance uses are the settings of when it started.`,
 	check := &cobra.Command{
 		Use: "check [hub|spoke]", Short: "Check the settings of hub run or spoke run; nothing is started",
 		Long: `Check config.yaml in the data directory, and the variables, as hub run or spoke run
-would.
+would, and read what they do: the policy, and certificate and key of the API.
 
 What is wrong is named with its line, and the exit code is 2. Nothing is started or
 changed.`,
@@ -50,6 +50,9 @@ changed.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := a.runnerFor(c, args)
 			if err != nil {
+				return err
+			}
+			if err := r.checkFiles(); err != nil {
 				return err
 			}
 			if a.forPeople() {

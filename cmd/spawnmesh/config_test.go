@@ -100,3 +100,23 @@ func TestSettingsAreOfARole(t *testing.T) {
 	require.NoError(t, os.Chmod(file, 0o666))
 	require.Contains(t, at("config", "check").err, file+" can be written by others; run: chmod go-w "+file)
 }
+
+// What a start would stop at is found by the check: files that are not there, or not what they are to be.
+func TestTheFilesOfSettingsAreChecked(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("link: 127.0.0.1:0\napi: 127.0.0.1:0\napi-cert: /nope\napi-key: /nope\n"), 0o600))
+	for _, line := range []string{"config check hub", "hub run"} {
+		s := typed(t, append([]string{"--data-dir", dir}, strings.Fields(line)...)...)
+		require.Equal(t, exitMisuse, s.code, "%s: %s", line, s.err)
+		require.Contains(t, s.err, "reading the file of --api-cert: open /nope: no such file or directory")
+		require.Contains(t, s.err, file+`:3: api-cert is "/nope"`)
+	}
+	byFlag := typed(t, "--data-dir", t.TempDir(), "hub", "run", "--link", "127.0.0.1:0", "--api", "127.0.0.1:0", "--api-cert", "/nope", "--api-key", "/nope")
+	require.Equal(t, exitMisuse, byFlag.code)
+	require.Contains(t, byFlag.err, "name a file in PEM that this user can read")
+	require.NoError(t, os.WriteFile(file, []byte("link: 127.0.0.1:0\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("runtimez: [exec]\n"), 0o600))
+	require.Equal(t, exitMisuse, typed(t, "--data-dir", dir, "config", "check", "spoke").code)
+}

@@ -31,6 +31,14 @@ func (c *apiChoice) check() error {
 	return c.Bounds.Check()
 }
 
+// checkFiles says what is wrong with its address and its certificate, as they are on this host.
+func (c *apiChoice) checkFiles(log *slog.Logger) error {
+	if c.Address == "" {
+		return nil
+	}
+	return c.CheckFiles(log)
+}
+
 // look says what is wrong with it on this host.
 func (c *apiChoice) look(ctx context.Context, log *slog.Logger) error {
 	if c.Address == "" {

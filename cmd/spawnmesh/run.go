@@ -105,6 +105,27 @@ func (r *runner) checkSettings() error {
 	return r.logs.check()
 }
 
+// checkFiles says what is wrong with the files that a start reads; nothing is started for it.
+func (r *runner) checkFiles() error {
+	if r.hub != nil {
+		if err := r.api.checkFiles(r.a.logger(slog.LevelWarn)); err != nil {
+			return config.Explain(err, r.settings)
+		}
+	}
+	return r.openPolicy()
+}
+
+func (r *runner) openPolicy() error {
+	dir, err := r.a.dir()
+	if err != nil {
+		return err
+	}
+	if r.spoke.Policy, err = policy.Open(dir); err != nil {
+		return misuse("%v", err)
+	}
+	return nil
+}
+
 // check says what is wrong with this host before a database is started for nothing.
 func (r *runner) check(ctx context.Context) error {
 	if r.hub != nil {
@@ -115,14 +136,7 @@ func (r *runner) check(ctx context.Context) error {
 			return config.Explain(err, r.settings)
 		}
 	}
-	dir, err := r.a.dir()
-	if err != nil {
-		return err
-	}
-	if r.spoke.Policy, err = policy.Open(dir); err != nil {
-		return misuse("%v", err)
-	}
-	return nil
+	return r.openPolicy()
 }
 
 func (r *runner) run(ctx context.Context) (err error) {

@@ -35,11 +35,11 @@ func (c *certificate) load() error {
 }
 
 func (c *certificate) read() error {
-	cert, err := readFile(c.cert, hostfile.Rule{})
+	cert, err := readFile("--api-cert", c.cert, hostfile.Rule{})
 	if err != nil {
 		return err
 	}
-	key, err := readFile(c.key, hostfile.Rule{Secret: true})
+	key, err := readFile("--api-key", c.key, hostfile.Rule{Secret: true})
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,17 @@ func (c *certificate) read() error {
 	return nil
 }
 
-func readFile(path string, rule hostfile.Rule) ([]byte, error) {
+// readFile reads the file that a setting names.
+func readFile(setting, path string, rule hostfile.Rule) ([]byte, error) {
 	text, err := hostfile.Read(path, rule, 1<<20)
 	if err != nil {
-		return nil, fmt.Errorf("reading a file of the certificate: %w", err)
+		return nil, unreadable(setting, err)
 	}
 	return text, nil
+}
+
+func unreadable(setting string, err error) error {
+	return commands.Refuse(commands.Validation, "reading the file of %s: %v", setting, err).Hinting("name a file in PEM that this user can read")
 }
 
 // get is asked for each connection.

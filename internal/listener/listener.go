@@ -59,11 +59,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Listener, error) {
 	bounds := c.Bounds.Whole()
 	l := &Listener{scheme: "http", log: log, requests: newRequestLog(log), limits: newLimits(bounds.Rate), open: newOpenRequests(bounds.Open),
 		refused: refusals.New(refusedToken("", "tokens were refused for too many different reasons to keep each"))}
-	address, err := net.ResolveTCPAddr("tcp", c.Address)
-	if err != nil {
-		return nil, commands.Refuse(commands.Validation, "serving the API on %q: %v", commands.Clip(c.Address), err).Hinting("name it as HOST:PORT, as in 127.0.0.1:7480")
-	}
-	pair, err := c.certificate(address.IP, log)
+	address, pair, err := c.read(log)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +138,22 @@ func (l *Listener) Serve(ctx context.Context, h http.Handler, db *store.DB, hurr
 // refusedToken is the row of the audit about who showed a token that is not valid.
 func refusedToken(address, why string) store.AuditRow {
 	return store.AuditRow{Actor: "anonymous", Action: "token.refused", Object: address, Code: string(commands.Unauthenticated), Why: why}
+}
+
+// read looks up the address and reads the certificate, which is nil where there is none.
+func (c Config) read(log *slog.Logger) (*net.TCPAddr, *certificate, error) {
+	address, err := net.ResolveTCPAddr("tcp", c.Address)
+	if err != nil {
+		return nil, nil, commands.Refuse(commands.Validation, "serving the API on %q: %v", commands.Clip(c.Address), err).Hinting("name it as HOST:PORT, as in 127.0.0.1:7480")
+	}
+	pair, err := c.certificate(address.IP, log)
+	return address, pair, err
+}
+
+// CheckFiles says what is wrong with the address and the certificate by themselves; whether the address is free is not looked at.
+func (c Config) CheckFiles(log *slog.Logger) error {
+	_, _, err := c.read(log)
+	return err
 }
 
 // Check says what is wrong with a configuration.
