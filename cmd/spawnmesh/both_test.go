@@ -228,3 +228,28 @@ func annexStops(t *testing.T, m *middle) {
 	require.NoError(t, m.annex.Hub.Start(t.Context()))
 	m.ranOnce(t, m.b, m.quick(m.b, "cellar"))
 }
+
+// A hub that joins another one while it runs obeys the policy that the join has shown for consent; where the file and what is in force differ, that is said.
+func TestAHubJoinsUnderThePolicyThatIsShown(t *testing.T) {
+	t.Parallel()
+	lab, annex := startHub(t), startHub(t, "--name", "annex", "--drain", "0s")
+	a, b := hand{t: t, dir: lab.Hub.Dir}, hand{t: t, dir: annex.Hub.Dir}
+	require.NoError(t, os.WriteFile(policy.File(b.dir), []byte(loose), 0o600))
+	text, _ := a.invite("annex")
+	joined := b.run(text, "spoke", "join", "--yes")
+	require.Zero(t, joined.code, joined.err)
+	require.NotContains(t, joined.err, "obeys policy")
+	require.NoError(t, lab.AwaitLink(t.Context(), "annex"))
+	v := a.ends(a.spawn("--", "true"))
+	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+	require.NotContains(t, b.run("", "doctor").out, "policy in force")
+
+	require.NoError(t, os.WriteFile(policy.File(b.dir), []byte(policy.Presets["deny"]), 0o600))
+
+	says := "this is what policy.yaml says; the spoke that runs here obeys policy "
+	require.Contains(t, b.run("", "doctor").out, says)
+	text, _ = a.invite("again")
+	again := b.run(text, "spoke", "join")
+	require.Equal(t, exitMisuse, again.code)
+	require.Contains(t, again.err, says)
+}

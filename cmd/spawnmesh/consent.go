@@ -26,6 +26,7 @@ type consent struct {
 	rules  *policy.Policy
 	held   policy.Found
 	slots  int
+	others []string // says that another policy is in force
 }
 
 // consentTo puts together what a token's hub could do here. What is wrong with the policy or the
@@ -39,8 +40,9 @@ func (a *app) consentTo(ctx context.Context, token join.Token, file, preset stri
 		return c, err
 	}
 	var v struct {
-		Slots int           `json:"slots"`
-		Held  *policy.Found `json:"held"` // nil of an instance that is no spoke
+		Slots  int           `json:"slots"`
+		Policy string        `json:"policy"`
+		Held   *policy.Found `json:"held"` // nil of an instance that is no spoke
 	}
 	client, err := a.client()
 	if err != nil {
@@ -48,6 +50,9 @@ func (a *app) consentTo(ctx context.Context, token join.Token, file, preset stri
 	}
 	if err := client.Do(ctx, "GET", "/api/v1/instance", nil, &v); err == nil && v.Held != nil && v.Slots > 0 {
 		c.slots, c.held = v.Slots, *v.Held
+		if preset == "" && v.Policy != c.rules.ID() {
+			c.others = a.ofTheFile(v.Policy)
+		}
 	} else if err := c.foresee(a); err != nil {
 		return c, err
 	}
@@ -95,6 +100,7 @@ func (c consent) words() []string {
 		fmt.Sprintf("hub: %s, %s; this host is %s there", c.token.Address, c.token.Hub, c.token.Name),
 		"policy: " + c.origin(),
 	}
+	lines = append(lines, c.others...)
 	reach := c.rules.Whole(c.dir)
 	if reach.Program == "" {
 		return append(lines, "so nothing may run here until the policy says otherwise")

@@ -47,6 +47,7 @@ func (a *app) doctor(ctx context.Context) error {
 		checks = append(checks, checkSupervisor()...)
 	}
 	checks = append(checks, checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir))
+	checks = append(checks, a.checkInForce(ctx)...)
 	checks = append(checks, checkEntries(dir)...)
 	checks = append(checks, running...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
@@ -192,6 +193,15 @@ func checkPolicy(dir string) control.Check {
 		list = append(list, c.String())
 	}
 	return note("policy", "these commands may run here: "+strings.Join(list, ", "))
+}
+
+// checkInForce says that the spoke that runs here obeys another policy than the file has.
+func (a *app) checkInForce(ctx context.Context) []control.Check {
+	_, inForce, err := a.policyHere(ctx)
+	if err != nil || inForce == "" { // what is wrong with the file is said of it
+		return nil
+	}
+	return []control.Check{{Name: "policy in force", Problem: strings.Join(a.ofTheFile(inForce), "")}}
 }
 
 // checkEntries names the entries of the policy that are as good as a shell. The host may

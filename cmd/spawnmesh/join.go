@@ -76,12 +76,23 @@ func (a *app) join(ctx context.Context, file, preset string, yes bool) error {
 		if err := writePolicy(policy.File(c.dir), policy.Presets[preset], false); err != nil {
 			return fmt.Errorf("hub %s was joined, but nothing may run here: %w", j.Connection.Name, err)
 		}
+		if err := a.obeyFile(ctx, c.dir); err != nil {
+			return fmt.Errorf("hub %s was joined, but what runs here does not obey the policy that was written: %w", j.Connection.Name, err)
+		}
 	}
 	if !a.forPeople() {
 		return a.print(j, []any{j}, table{names: []string{j.Connection.Name}})
 	}
 	a.sayJoined(ctx, c, j)
 	return nil
+}
+
+// obeyFile has what runs in dir read its policy again, where something runs.
+func (a *app) obeyFile(ctx context.Context, dir string) error {
+	if !control.Runs(ctx, dir) {
+		return nil
+	}
+	return control.NewClient(dir).Do(ctx, "POST", "/api/v1/policy/reload", nil, nil)
 }
 
 // sayJoined says what a join led to, and what comes next: nothing is started.
@@ -99,8 +110,6 @@ func (a *app) sayJoined(ctx context.Context, c consent, j spoke.Joined) {
 		fmt.Fprintf(a.err, "nothing may run here yet; decide what may: %s spoke policy init --preset commands\n", a.self())
 	}
 	switch {
-	case runs && c.preset != "":
-		fmt.Fprintf(a.err, "the policy is in force after: %s spoke policy reload\n", a.self())
 	case runs:
 	case isHub(c.dir):
 		fmt.Fprintf(a.err, "then start the hub, which serves this one, too: %s hub run\n", a.self())

@@ -198,7 +198,7 @@ func (n *Node) joined(ctx context.Context) (bool, error) {
 	for {
 		followed := n.board.Followed()
 		if n.Spoke != nil && slices.ContainsFunc(n.board.Statuses(store.Obeys), living) {
-			return true, nil
+			return true, n.obeyTheFile(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -206,6 +206,16 @@ func (n *Node) joined(ctx context.Context) (bool, error) {
 		case <-followed:
 		}
 	}
+}
+
+// obeyTheFile puts in force what the join has shown for consent: the policy of the start may be
+// older. One that cannot be used is in the log, and the one before stays.
+func (n *Node) obeyTheFile(ctx context.Context) error {
+	_, err := n.Spoke.ReloadPolicy(ctx, "spoke join")
+	if commands.CodeOf(err) == commands.Validation {
+		return nil
+	}
+	return err
 }
 
 func living(s federation.Status) bool { return !s.State.Ended() }
