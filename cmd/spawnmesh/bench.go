@@ -30,7 +30,7 @@ signature, and the start of a process under its shim.`,
 			return a.benchSpawn(c.Context(), bench.Options{InFlight: flight, Count: count, Runtime: runtime})
 		},
 	}
-	spawn.Flags().IntSliceVar(&flight, "in-flight", []int{1, 8, 64}, "how many spawns are under way at a time")
+	spawn.Flags().IntSliceVar(&flight, "in-flight", []int{1, 8, 64}, "how many spawns are under way at a time: `N,...`")
 	spawn.Flags().IntVar(&count, "count", 0, "spawns per measurement (default 60 and 40 for each in flight)")
 	spawn.Flags().StringVar(&runtime, "runtime", commands.RuntimeExec, "exec (a real process) or noop (none)")
 	c.AddCommand(spawn, a.benchIdleCommand(), a.benchFollowCommand())
@@ -93,7 +93,7 @@ For each number of spokes: the memory of the hub, of one spoke and of their
 databases, and the processor time that each takes, in hundredths of one core.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.benchIdle(c.Context(), o) },
 	}
-	c.Flags().IntSliceVar(&o.Spokes, "spokes", []int{1}, "how many spokes are linked, one number after the other")
+	c.Flags().IntSliceVar(&o.Spokes, "spokes", []int{1}, "how many spokes are linked: `N,...`, one number after the other")
 	c.Flags().DurationVar(&o.Settle, "settle", 75*time.Second, "how long what starting left behind has to go")
 	c.Flags().DurationVar(&o.Window, "window", time.Minute, "how long processor time is counted")
 	return c
@@ -124,7 +124,7 @@ fifth orders an agent, how soon an event is with them, and the memory and the
 processor time of the hub.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.benchFollow(c.Context(), o) },
 	}
-	c.Flags().IntSliceVar(&o.Clients, "clients", []int{0, 1000}, "how many programs follow, one number after the other")
+	c.Flags().IntSliceVar(&o.Clients, "clients", []int{0, 1000}, "how many programs follow: `N,...`, one number after the other")
 	c.Flags().IntVar(&o.Rate, "rate", 100, "requests a second")
 	c.Flags().DurationVar(&o.Window, "window", 20*time.Second, "how long they are made")
 	return c

@@ -46,7 +46,7 @@ meanwhile, and nothing is shown twice.`,
 	fl.BoolVarP(&follow, "follow", "f", false, "go on with what happens, until it is interrupted")
 	fl.Int64Var(&since, "since", -1, "only those after the event `N`; 0 for all that are kept")
 	fl.IntVarP(&last, "lines", "n", 0, "the last `N` (default: 100, with -f none)")
-	fl.Lookup("since").DefValue = ""
+	fl.Lookup("since").DefValue = "0"
 	fl.Lookup("lines").DefValue = "0"
 	return c
 }

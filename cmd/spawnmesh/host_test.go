@@ -48,6 +48,10 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 	refused := h.spawn("--spoke", "attic", "--capability", "gpu", "--", "echo", "refused")
 	require.Equal(t, commands.Unavailable, h.ends(refused).State)
 	requireLogLines(t, m.Spokes["attic"], done, id, refused)
+	require.Contains(t, h.run("", "logs", refused).err, "agent "+commands.ShortID(refused)+" never started, so it wrote nothing: ")
+	require.NotContains(t, h.run("", "logs", done).err, "never started")
+	require.Contains(t, s.run("", "spokes").err+s.run("", "spokes").out, "this instance is a spoke; its hub lists its spokes")
+	require.Contains(t, h.do("config", "show", "hub", "--", "--output-per-agent", "1048576"), "1MiB")
 
 	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
 	hostLooks(t, s, done, id)

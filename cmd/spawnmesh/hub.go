@@ -56,12 +56,12 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	}
 	run.Flags().StringVar(&h.Listen, "link", "127.0.0.1:7422", "serve spokes on `ADDRESS`; port 0 picks a free one")
 	run.Flags().StringVar(&h.Advertise, "advertise", "", "`HOST:PORT` that join tokens name, where it is another")
-	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself")
-	run.Flags().Lookup("name").DefValue = "the name of this host"
+	run.Flags().StringVar(&h.Name, "name", defaultName(), "`NAME` that this hub gives itself (default: the name of this host)")
+	run.Flags().Lookup("name").DefValue = ""
 	run.Flags().StringVar(&h.Isolation, "min-isolation", "", "every agent is to be confined by `LEVEL`, or more: "+levelWords)
-	run.Flags().Int64Var(&h.Output.Agent, "output-per-agent", 64<<20, "keep `BYTES` of each agent's output, the newest")
-	run.Flags().Int64Var(&h.Output.Spoke, "output-per-spoke", 1<<30, "keep `BYTES` of the output of all agents of a spoke")
-	run.Flags().Int64Var(&h.Output.All, "output-total", 64<<30, "keep `BYTES` of the output of all agents; spokes share it equally")
+	run.Flags().Var(sizeVar(&h.Output.Agent, 64<<20), "output-per-agent", "keep `SIZE` of each agent's output, the newest")
+	run.Flags().Var(sizeVar(&h.Output.Spoke, 1<<30), "output-per-spoke", "keep `SIZE` of the output of all agents of a spoke")
+	run.Flags().Var(sizeVar(&h.Output.All, 64<<30), "output-total", "keep `SIZE` of the output of all agents; spokes share it equally")
 	h.Output.Age = 30 * 24 * time.Hour
 	run.Flags().Var((*days)(&h.Output.Age), "output-age", "keep output for so long after the last of it")
 	r.api.add(run.Flags())

@@ -34,19 +34,19 @@ refused. disabled: both.`,
 			})
 		},
 	}
-	c.AddCommand(list, a.laneVerb("pause", "paused", "Let nothing be claimed from a lane until it is resumed"),
-		a.laneVerb("resume", "active", "Let a lane work again"),
-		a.laneVerb("drain", "draining", "Take no new tasks into a lane"),
-		a.laneVerb("disable", "disabled", "Take no new tasks into a lane, and let nothing be claimed"),
+	c.AddCommand(list, a.laneVerb("pause", "paused", "Let nothing be claimed from a lane until it is resumed", "the build is broken"),
+		a.laneVerb("resume", "active", "Let a lane work again", "the build works again"),
+		a.laneVerb("drain", "draining", "Take no new tasks into a lane", "it is to be empty"),
+		a.laneVerb("disable", "disabled", "Take no new tasks into a lane, and let nothing be claimed", "nobody needs it"),
 		a.laneWeightCommand())
 	return c
 }
 
-func (a *app) laneVerb(verb, state, short string) *cobra.Command {
+func (a *app) laneVerb(verb, state, short, because string) *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use: verb + " NAME", Short: short, Args: cobra.ExactArgs(1),
-		Example: "  spawnmesh lane " + verb + " nightly --reason 'the build is broken'",
+		Example: "  spawnmesh lane " + verb + " nightly --reason '" + because + "'",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.changeLane(c.Context(), args[0], api.LaneChange{State: state, Reason: reason})
 		},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -41,6 +42,7 @@ host, first attempt first, also while no spoke runs.`,
 	fl := c.Flags()
 	fl.BoolVarP(&f.follow, "follow", "f", false, "go on until the agent has ended")
 	fl.IntVarP(&f.last, "lines", "n", -1, "of what is there only the last `N` lines (default: all)")
+	fl.Lookup("lines").DefValue = "0"
 	fl.IntVar(&f.attempt, "attempt", 0, "only the attempt `N` (default: all)")
 	fl.Var(&f.since, "since", "only what arrived in the last DURATION, or since TIME")
 	fl.Int64Var(&f.seq, "since-seq", 0, "only what arrived after the piece `N`")
@@ -67,9 +69,21 @@ func (a *app) logs(ctx context.Context, c *control.Client, id string, f logFlags
 		return err
 	}
 	if !r.gather {
-		return nil
+		return r.sayNeverStarted(ctx)
 	}
 	return a.printJSON(r.lines)
+}
+
+// sayNeverStarted says to people why nothing was shown of an agent that has ended before it began.
+func (r *logReader) sayNeverStarted(ctx context.Context) error {
+	if r.after > r.flags.seq || !r.a.forPeople() {
+		return nil
+	}
+	v, err := r.look(ctx, time.Millisecond)
+	if err == nil && v.State.Terminal() && v.StartedAt == nil {
+		fmt.Fprintln(r.a.err, printable(fmt.Sprintf("agent %s never started, so it wrote nothing: %s", commands.ShortID(v.Task), v.Sentence())))
+	}
+	return err
 }
 
 func (a *app) newLogReader(c *control.Client, id string, f logFlags) *logReader {

@@ -53,8 +53,8 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.spoke.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
 	f.Var(&r.lease, "lease", "how long an agent may outlive its spoke")
 	f.Var(&r.beat, "heartbeat", "time between two signs of life")
-	f.Int64Var(&r.inbox.Bytes, "inbox-per-peer", 16<<30, "keep `BYTES` of a peer's messages until they are old; more waits on its side")
-	f.Int64Var(&r.inbox.All, "inbox-total", 64<<30, "keep `BYTES` of the messages of all peers")
+	f.Var(sizeVar(&r.inbox.Bytes, 16<<30), "inbox-per-peer", "keep `SIZE` of a peer's messages until they are old; more waits on its side")
+	f.Var(sizeVar(&r.inbox.All, 64<<30), "inbox-total", "keep `SIZE` of the messages of all peers")
 	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
 	f.StringVar(&r.trace, "trace-endpoint", "", "tell the collector at `URL` what orders go through\n(OpenTelemetry: OTLP over HTTP)")
 	r.logs.add(f)
@@ -95,7 +95,7 @@ func (r *runner) checkSettings() error {
 		return misuse("--slots is from 1 to 10000, --lease from 1s to 24h, --heartbeat from 100ms to 1h")
 	}
 	if r.inbox.Bytes < 1<<20 || r.inbox.All < r.inbox.Bytes {
-		return misuse("--inbox-per-peer is at least 1048576, and --inbox-total not below it")
+		return misuse("--inbox-per-peer is at least 1MiB, and --inbox-total not below it")
 	}
 	if r.trace != "" {
 		if err := tracing.CheckEndpoint(r.trace); err != nil {

@@ -50,6 +50,9 @@ connections: keys, numbers, who may ask whom.`
 func (a *app) printSpokes(views []connectionView) error {
 	t := table{head: []string{"NAME", "STATE", "SLOTS", "RUNNING", "QUEUED", "SEEN", "VERDICT"}, wide: []string{"LINK", "CAPABILITIES", "POLICY", "ISOLATION", "VERSION", "CLOCK"},
 		drops: []string{"SEEN", "STATE"}, empty: "no spokes; invite one: " + a.line("invite", "--name", "NAME")}
+	if dir, err := a.dir(); err == nil && !isHub(dir) {
+		t.empty = "no spokes: this instance is a spoke; its hub lists its spokes and invites more"
+	}
 	list := make([]spokeView, 0, len(views))
 	for _, v := range views {
 		list = append(list, a.spokeViewOf(v))

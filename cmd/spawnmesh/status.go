@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,11 +55,21 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 	return a.withReader(ctx, func(ctx context.Context, c *control.Client) error { return a.statusOf(ctx, c, id, ask) })
 }
 
+// askSpoke asks the spoke of an agent how it stands, and says whom it waits for.
+func (a *app) askSpoke(ctx context.Context, c *control.Client, path string, v *agentView) error {
+	if err := c.Do(ctx, "GET", path, nil, v); err != nil {
+		return err
+	}
+	l := a.lasting("asking " + cmp.Or(v.Spoke, "the spoke") + ", at most 10s")
+	defer l.done()
+	return c.Do(ctx, "POST", path+"/ask", nil, &v.Asked)
+}
+
 func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bool) error {
 	var v agentView
 	path := "/api/v1/tasks/" + url.PathEscape(id)
 	if ask {
-		if err := c.Do(ctx, "POST", path+"/ask", nil, &v.Asked); err != nil {
+		if err := a.askSpoke(ctx, c, path, &v); err != nil {
 			return err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -84,9 +85,8 @@ func (b Bounds) age() time.Duration { return cmp.Or(b.Age, 30*24*time.Hour) }
 
 // NoteBounds tells the database what the bounds are, for who looks at what is kept.
 func (s *Store) NoteBounds(ctx context.Context) error {
-	const mebi = 1 << 20
-	return s.DB.NoteLogBounds(ctx, s.Bounds.age(), fmt.Sprintf("%.1f MiB of an agent, %.1f MiB of a spoke and %.1f MiB in all at most",
-		float64(s.Bounds.agent())/mebi, float64(s.Bounds.spoke())/mebi, float64(s.Bounds.all())/mebi))
+	return s.DB.NoteLogBounds(ctx, s.Bounds.age(), fmt.Sprintf("at most %s an agent, %s a spoke, %s in all",
+		commands.SizeInWords(s.Bounds.agent()), commands.SizeInWords(s.Bounds.spoke()), commands.SizeInWords(s.Bounds.all())))
 }
 
 // segment is the size of a full segment: small enough that a bound is kept by

@@ -3,6 +3,8 @@ package policy
 import (
 	"encoding/json"
 	"strconv"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // An Amount is a limit as it is written: a number, perhaps with a unit, or none; "" = left out.
@@ -33,7 +35,7 @@ func (a Amount) MarshalJSON() ([]byte, error) {
 // What limits are measured in, each with how its amounts are read.
 var (
 	durations  = measure{"a duration", "90s or 24h", func(a Amount) (int64, error) { d, err := duration(string(a)); return int64(d), err }}
-	sizes      = measure{"a size", "512MiB, 2GiB or a number of bytes", func(a Amount) (int64, error) { return size(string(a)) }}
+	sizes      = measure{"a size", "512MiB, 2GiB or a number of bytes", func(a Amount) (int64, error) { return commands.ReadSize(string(a)) }}
 	counts     = measure{"a whole number", "100", func(a Amount) (int64, error) { return strconv.ParseInt(string(a), 10, 64) }}
 	processors = measure{"a number of processors", "1.5 or 2", readProcessors}
 )

@@ -136,30 +136,8 @@ func duration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// size reads a number of bytes such as 512MiB, 2GiB or 1048576.
-func size(text string) (int64, error) {
-	shift := 0
-	for unit, bits := range map[string]int{"KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40} {
-		if number, ok := strings.CutSuffix(text, unit); ok {
-			text, shift = number, bits
-		}
-	}
-	n, err := strconv.ParseUint(text, 10, 63-shift)
-	return int64(n) << shift, err
-}
-
 // inUnits writes a number of bytes as a file has it.
-func inUnits(n int64) Amount {
-	for _, unit := range []struct {
-		name string
-		size int64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n > 0 && n%unit.size == 0 {
-			return Amount(strconv.FormatInt(n/unit.size, 10) + unit.name)
-		}
-	}
-	return Amount(strconv.FormatInt(n, 10))
-}
+func inUnits(n int64) Amount { return Amount(commands.SizeText(n)) }
 
 // What the library says of values of another type. It names types of Go, of which the host knows none.
 var (
