@@ -1,14 +1,19 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
+	"flag"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+var update = flag.Bool("update", false, "write testdata/roles.golden anew")
 
 // operations are those of the document, by method and path.
 func operations(t *testing.T) []string {
@@ -44,6 +49,30 @@ func patternOf(operation string) string {
 func TestEveryOperationHasItsRoles(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, operations(t), slices.Sorted(maps.Keys(may)))
+}
+
+// Who may ask what is decided line by line: who changes the table reads it in the diff of the golden file, which -update
+// writes.
+func TestWhoMayAskWhat(t *testing.T) {
+	t.Parallel()
+	var got strings.Builder
+	for _, operation := range operations(t) {
+		got.WriteString(operation)
+		for _, role := range append([]Role{nobody}, Roles...) {
+			if (Access{role, Everywhere}).Denies(patternOf(operation), "") == Granted {
+				got.WriteString(" " + cmp.Or(string(role), "anybody"))
+			}
+		}
+		got.WriteString("\n")
+	}
+	const golden = "testdata/roles.golden"
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+
+	require.Equal(t, string(want), got.String())
 }
 
 // What each role is for, said once more than in the table.
