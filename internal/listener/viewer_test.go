@@ -2,11 +2,14 @@ package listener_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
 // spawned orders an agent over the network, and returns its id.
@@ -38,7 +41,7 @@ func TestAPartOfAnIDShowsNoCommand(t *testing.T) {
 			require.Equal(t, 400, status, "%s: %s", path, said)
 			require.Equal(t, "AMBIGUOUS", code, path)
 		}
-		require.NotContains(t, said, "the-secret-of-the-agent", path)
+		require.NotContains(t, said, marker, path)
 	}
 	err := m.Spokes["attic"].Ask(t, "GET", api.Base+"/tasks/"+part, nil, nil)
 	require.ErrorContains(t, err, "names several agents: 00000002, 00000001")
@@ -55,4 +58,80 @@ func TestARefusalNamesNoDirectory(t *testing.T) {
 	require.Equal(t, 400, status)
 	require.Contains(t, said, "this instance is a hub; this is asked of its spokes")
 	require.NotContains(t, said, m.Hub.Dir)
+}
+
+const marker = "the-secret-of-the-agent"
+
+// fillWithMarkers makes agents and tasks whose every content has the marker, and returns names for what is asked.
+func fillWithMarkers(t *testing.T, m *meshtest.Mesh, operator *program, worker *program) (names []string) {
+	t.Helper()
+	did := func(p *program, path, body string) string {
+		status, _, said := p.ask(t, "POST", api.Base+path, body)
+		require.Equal(t, 200, status, "%s: %s", path, said)
+		return said
+	}
+	const part = "01a2199f-0000-7000-8000-00000000000"
+	order := func(last, rest string) string {
+		return operator.spawned(t, `{"spoke":"attic","id":"`+part+last+`","runtime":"exec","argv":["sh","-c","echo `+marker+`; sleep `+rest+`"]}`)
+	}
+	ended, killed := order("1", "0"), order("2", "1000")
+	m.Wait(t, ended)
+	m.Await(t, killed, commands.Running)
+	did(operator, "/tasks/"+killed+"/kill", `{"reason":"`+marker+`"}`)
+	m.Wait(t, killed)
+	refused := operator.spawned(t, `{"spoke":"attic","runtime":"exec","argv":["true"],"dir":"/`+marker+`"}`)
+	m.Wait(t, refused)
+	require.Contains(t, operator.all(t, "/tasks/"+refused), marker, "in the words of the refusal")
+	m.Hub.Exec(t, `UPDATE mirrors SET refusals = jsonb_set(refusals, '{0,hint}', to_jsonb($1::text)) WHERE task = $2`, marker, refused)
+
+	const cards = "/workspaces/main/tasks"
+	did(operator, cards, `{"items":[{"key":"A","title":"a","body":"`+marker+`","acceptance":["`+marker+`"]},{"key":"B","title":"b","body":"`+marker+`"}]}`)
+	var claims api.BacklogClaims
+	require.NoError(t, json.Unmarshal([]byte(did(worker, "/workspaces/main/claim", `{"owner":"w1","ttl_ms":600000,"task":"A"}`)), &claims))
+	did(worker, cards+"/A/complete", `{"reason":"`+marker+`","fence":"`+claims.Items[0].Fence+`","result":{"x":"`+marker+`"}}`)
+	did(operator, cards+"/B/block", `{"reason":"`+marker+`"}`)
+	return []string{ended, killed, refused, part, "A", "B", "attic", "nothing"}
+}
+
+// all is what is answered to a path.
+func (p *program) all(t *testing.T, path string) string {
+	t.Helper()
+	_, _, said := p.ask(t, "GET", api.Base+path, "")
+	return said
+}
+
+// Whatever a viewer may read has nothing of what agents and tasks were given, wrote and were told, and names no directory
+// of the host. An operator, who reads the same, sees it.
+func TestNothingThatAViewerReadsHasContent(t *testing.T) {
+	t.Parallel()
+	m := start(t, "attic")
+	operator := asks(t, m, token(t, m, "ci", api.Operator, api.Everywhere).Token, 2)
+	viewer := asks(t, m, token(t, m, "board", api.Viewer, api.Everywhere).Token, 3)
+	names := fillWithMarkers(t, m, operator, asks(t, m, token(t, m, "w1", api.Worker, api.Everywhere).Token, 4))
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	viewer.gets(t, api.Base+"/openapi.json", &doc)
+	saw := map[string]bool{}
+	for path, methods := range doc.Paths {
+		pattern := "GET " + api.Base + path
+		access := api.Access{Role: api.Viewer, Workspace: api.Everywhere}
+		if methods["get"] == nil || methods["servers"] != nil || access.Denies(pattern, "") != api.Granted {
+			continue
+		}
+		query := map[string]string{"/tasks/{task}": "?receipts=true", "/events": "?since=0"}[path]
+		for _, name := range names {
+			at := strings.NewReplacer("{workspace}", "main", "{task}", name, "{connection}", name, "{budget}", name, "{quota}", name).Replace(path) + query
+			said := viewer.all(t, at)
+			require.NotContains(t, said, marker, at)
+			require.NotContains(t, said, m.Hub.Dir, at)
+			saw[path] = saw[path] || strings.Contains(operator.all(t, at), marker)
+			if at == path+query {
+				break // it names nothing
+			}
+		}
+	}
+	for _, path := range []string{"/tasks", "/tasks/{task}", "/audit", "/workspaces/{workspace}/tasks", "/workspaces/{workspace}/tasks/{task}", "/workspaces/{workspace}/audit"} {
+		require.True(t, saw[path], "an operator sees nothing in %s", path)
+	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
@@ -9,35 +10,50 @@ import (
 )
 
 // seen is an agent as who asks may see it. Without its content it is what became of it, when and where: what it was
-// given is gone, and so is what repeats that, which is what it wrote and the words of who refused it.
+// given is gone, and so is what repeats that, which is what it wrote and the words of who refused it. Only what is
+// named here is shown: a new field is hidden until somebody has decided otherwise.
 func seen(ctx context.Context, v api.Task) api.Task {
 	if control.CallerOf(ctx).SeesContent() {
 		return v
 	}
-	v.Spec, v.Result, v.Refusal, v.Kill, v.Attempts, v.KillIncomplete, v.Dir = nil, nil, nil, nil, nil, nil, ""
-	v.Refusals = mapped(v.Refusals, func(r api.Refusal) api.Refusal {
-		r.Why, r.Hint = "", ""
-		return r
-	})
-	v.Receipts = mapped(v.Receipts, func(r api.Receipt) api.Receipt {
-		r.Envelope = nil
-		return r
-	})
-	return v
+	return api.Task{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Hub: v.Hub, Conn: v.Conn, ConnState: v.ConnState, Title: v.Title, Labels: v.Labels, Priority: v.Priority,
+		State: v.State, StateReason: v.StateReason, Refusals: mapped(v.Refusals, seenRefusal), RefusedReports: v.RefusedReports, Attempt: v.Attempt, ExitCode: v.ExitCode,
+		CreatedBy: v.CreatedBy, Command: v.Command, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
+		ExpiresAt: v.ExpiresAt, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, AcceptedAt: v.AcceptedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
+		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt}
 }
 
-// seenRow is a row of the audit as who asks may see it: the words of who ended an agent, or of a worker, are content.
+func seenRefusal(r api.Refusal) api.Refusal {
+	return api.Refusal{Conn: r.Conn, Spoke: r.Spoke, Code: r.Code, Policy: r.Policy, At: r.At}
+}
+
+func seenReceipt(r api.Receipt) api.Receipt {
+	return api.Receipt{Kind: r.Kind, Seq: r.Seq, ReceivedAt: r.ReceivedAt, Code: r.Code, Late: r.Late}
+}
+
+// openWhys begin the actions whose words are about the instance, its peers and its limits. The words about agents, tasks
+// and messages may repeat what those have in them.
+var openWhys = []string{"connection", "peer", "key", "keys", "grant_key", "stream", "join", "invite", "token", "retention", "budget", "quota", "lane", "freeze", "unfreeze"}
+
+// seenRow is a row of the audit as who asks may see it.
 func seenRow(ctx context.Context, v api.AuditRow) api.AuditRow {
-	if !control.CallerOf(ctx).SeesContent() && (v.Action == "task.kill" || v.Action == "task.kill_ordered" || strings.HasPrefix(v.Action, "worker.")) {
-		v.Why = ""
+	if control.CallerOf(ctx).SeesContent() {
+		return v
 	}
-	return v
+	row := api.AuditRow{Seq: v.Seq, At: v.At, Actor: v.Actor, Action: v.Action, Object: v.Object, Code: v.Code, Conn: v.Conn, Message: v.Message}
+	if about, _, _ := strings.Cut(v.Action, "."); slices.Contains(openWhys, about) {
+		row.Why = v.Why
+	}
+	return row
 }
 
-// seenCard is a task of a backlog as who asks may see it.
+// seenCard is a task of a backlog as who asks may see it. It shows no more than is named here, as [seen].
 func seenCard(ctx context.Context, v api.BacklogTask) api.BacklogTask {
-	if !control.CallerOf(ctx).SeesContent() {
-		v.Body, v.Acceptance, v.Result = "", nil, nil
+	if control.CallerOf(ctx).SeesContent() {
+		return v
 	}
-	return v
+	return api.BacklogTask{ID: v.ID, ShortID: v.ShortID, Key: v.Key, Title: v.Title, Phase: v.Phase, Priority: v.Priority, Status: v.Status, State: v.State, Eligibility: v.Eligibility,
+		StateReason: v.StateReason, Kind: v.Kind, Lane: v.Lane, Capabilities: v.Capabilities, Account: v.Account, Estimate: v.Estimate, DependsOn: v.DependsOn, Unmet: v.Unmet,
+		OnFailedDependency: v.OnFailedDependency, ClaimOwner: v.ClaimOwner, ClaimedAt: v.ClaimedAt, LeaseUntil: v.LeaseUntil, Attempts: v.Attempts, Retries: v.Retries, MaxRetries: v.MaxRetries,
+		NotBefore: v.NotBefore, IdempotencyKey: v.IdempotencyKey, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt}
 }
