@@ -1,9 +1,12 @@
 package meshtest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,4 +74,44 @@ func TestKillsOfASelection(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, said)
 	m.Hub.Do(t, "POST", api.Base+"/tasks/"+ids[2]+"/kill", api.KillRequest{Reason: "enough"}, nil)
 	m.Wait(t, ids[2])
+}
+
+// Who asked for many kills and leaves has asked for them all the same.
+func TestKillsOfASelectionGoOnWhenTheCallerLeaves(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	d := m.Hub.describe(t)
+	task := m.Spawn(t, "attic", "sleep", "1000")
+	m.Await(t, task, commands.Running)
+	held, err := m.Hub.SQL.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = held.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = held.Exec(t.Context(), `SELECT FROM mirrors FOR UPDATE`)
+	require.NoError(t, err)
+	waits := func() bool {
+		return m.Hub.Count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FOR UPDATE OF m%'`) > 0
+	}
+	asking, leave := context.WithCancel(t.Context())
+	defer leave()
+	req, err := http.NewRequestWithContext(asking, "POST", "http://instance"+api.Base+"/tasks/kill", strings.NewReader(`{"all":true,"reason":"x","expected":1}`))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	left := make(chan error, 1)
+	go func() {
+		resp, err := d.client.Do(req)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		left <- err
+	}()
+	Await(t, "the kill waits for the mirror", waits)
+
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; time.Sleep(20 * time.Millisecond) {
+		require.True(t, waits(), "it was given up")
+	}
+	require.NoError(t, held.Commit(t.Context()))
+
+	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
 }

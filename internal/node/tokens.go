@@ -37,13 +37,22 @@ func (s resources) CreateToken(ctx context.Context, r api.CreateTokenRequestObje
 	if err := api.CheckRole(r.Body.Role); err != nil {
 		return nil, commands.Refuse(commands.Validation, "%v", err).Hinting("a role is one of: viewer, operator, worker, federation-admin, owner")
 	}
-	life := cmp.Or(milliseconds(r.Body.TTLMS), usualTokenLife)
-	if life < time.Second || life > longestTokenLife {
-		return nil, commands.Refuse(commands.Validation, "a token can be used for 1s to %s, not %s", commands.Lasting(longestTokenLife), commands.Lasting(life))
+	life, err := lifeOf(r.Body.TTLMS)
+	if err != nil {
+		return nil, err
 	}
 	t := token.New()
 	expires, err := h.DB.AddToken(ctx, store.NewToken{ID: t.ID, Digest: t.Digest(), Name: r.Body.Name, Role: string(r.Body.Role), Workspace: r.Body.Workspace, Life: life, Actor: control.CallerOf(ctx).String()})
 	return api.CreateToken200JSONResponse{ID: t.ID, Token: t.Text(), Name: r.Body.Name, Role: r.Body.Role, Workspace: r.Body.Workspace, Expires: expires}, err
+}
+
+// lifeOf is how long a token can be used that is to last for some milliseconds.
+func lifeOf(ms int64) (time.Duration, error) {
+	life := cmp.Or(milliseconds(ms), usualTokenLife)
+	if life < time.Second || life > longestTokenLife {
+		return 0, commands.Refuse(commands.Validation, "a token can be used for 1s to %s, not %s", commands.Lasting(longestTokenLife), commands.Lasting(life))
+	}
+	return life, nil
 }
 
 // RevokeToken implements [api.StrictServerInterface].
