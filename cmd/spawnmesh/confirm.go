@@ -10,9 +10,10 @@ import (
 // confirm is [app.asks] where an interrupt is one more way not to answer.
 func (a *app) confirm(question string) bool { return a.asks(context.Background(), question) }
 
-// asks asks a person, until ctx ends; where none sits at the terminal the answer is no.
+// asks asks a person, until ctx ends; where none sits at the terminal the answer is no. What was typed before
+// is no answer: it may have been pasted along with a token.
 func (a *app) asks(ctx context.Context, question string) bool {
-	if !terminal(a.in) {
+	if !terminal(a.in) || !forgetTyped(a.in) {
 		return false
 	}
 	fmt.Fprintf(a.err, "%s [y/N] ", question)

@@ -63,13 +63,13 @@ func TestNothingIsSentOrStoredBeforeAPersonAgrees(t *testing.T) {
 	h := newSilentHub(t)
 	dir := filepath.Join(t.TempDir(), "S")
 	keyboard, screen := aTerminal(t, 80)
-	answers := func(answer string, args ...string) said {
-		_, err := keyboard.WriteString(h.token + "\n" + answer)
+	joins := func(pasted, answer string) said {
+		_, err := keyboard.WriteString(h.token + "\n" + pasted)
 		require.NoError(t, err)
-		return joinsAt(t, screen, dir, args...)
+		return answers(t, keyboard, screen, answer, "--data-dir", dir, "spoke", "join")
 	}
 	for _, answer := range []string{"n\n", "\n", "why\n", "\x04"} {
-		s := answers(answer)
+		s := joins("y\n", answer) // what is pasted behind the token is no answer
 		require.Equal(t, exitMisuse, s.code, s.err)
 		require.Contains(t, s.err, "join? [y/N] ")
 		require.Contains(t, s.err, "nothing was sent to it or stored here, and the token is still good")
@@ -94,7 +94,7 @@ func TestNothingIsSentOrStoredBeforeAPersonAgrees(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	require.Equal(t, exitUnreachable, answers("y\n").code)
+	require.Equal(t, exitUnreachable, joins("", "y\n").code)
 	require.DirExists(t, dir)
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -83,11 +82,7 @@ func TestKillBySelector(t *testing.T) {
 
 	at := func(answer string) said {
 		keyboard, screen := aTerminal(t, 100)
-		_, err := keyboard.WriteString(answer)
-		require.NoError(t, err)
-		var out, errOut bytes.Buffer
-		code := run(t.Context(), &app{in: screen, out: &out, err: &errOut, getenv: func(string) string { return "" }}, []string{"--data-dir", h.dir, "kill", "--all", "--reason", "the end", "--grace", "100ms"})
-		return said{out.String(), errOut.String(), code}
+		return answers(t, keyboard, screen, answer, "--data-dir", h.dir, "kill", "--all", "--reason", "the end", "--grace", "100ms")
 	}
 	no := at("n\n")
 	require.Equal(t, exitMisuse, no.code)

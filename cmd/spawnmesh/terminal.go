@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 
@@ -29,6 +30,25 @@ func terminal(stream any) bool {
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// A paste that is longer than what a terminal holds comes in parts, with pauses below quiet (in milliseconds).
+const quiet, pasteParts = 100, 50
+
+// forgetTyped forgets what was typed at a terminal and not read, and reports whether there is an end to it.
+func forgetTyped(stream any) bool {
+	f, _ := fileOf(stream)
+	fd := int(f.Fd())
+	for range pasteParts {
+		if err := unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH); err != nil {
+			return false
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, quiet)
+		if n == 0 && !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
+	return false
 }
 
 // columnsOf returns the width of the terminal w, 0 when it is none.

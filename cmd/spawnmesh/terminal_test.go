@@ -42,6 +42,31 @@ func aTerminal(t *testing.T, columns int) (keyboard, screen *os.File) {
 	return keyboard, screen
 }
 
+// A prompted person types when asked, and keeps what was shown.
+type prompted struct {
+	bytes.Buffer
+	keyboard *os.File
+	answer   string
+}
+
+func (p *prompted) Write(text []byte) (int, error) {
+	if bytes.HasSuffix(text, []byte("[y/N] ")) {
+		if _, err := p.keyboard.WriteString(p.answer); err != nil {
+			return 0, err
+		}
+	}
+	return p.Buffer.Write(text)
+}
+
+// answers runs a command in this process at a terminal where answer is typed when it asks.
+func answers(t *testing.T, keyboard, screen *os.File, answer string, args ...string) said {
+	t.Helper()
+	var out bytes.Buffer
+	errOut := &prompted{keyboard: keyboard, answer: answer}
+	code := run(t.Context(), &app{in: screen, out: &out, err: errOut, getenv: func(string) string { return "" }}, args)
+	return said{out.String(), errOut.String(), code}
+}
+
 func TestAtATerminal(t *testing.T) {
 	t.Parallel()
 	keyboard, screen := aTerminal(t, 30)
@@ -59,9 +84,9 @@ func TestAtATerminal(t *testing.T) {
 	revoke := []string{"connections", "revoke", "attic", "--reason", "sold"}
 
 	for answer, want := range map[string]int{"n\n": exitMisuse, "\n": exitMisuse, "yes please\n": exitMisuse, "y\n": exitUnreachable, "YES\n": exitUnreachable} {
-		_, err := keyboard.WriteString(answer)
-		require.NoError(t, err)
-		s := at(screen, revoke...)
+		_, err := keyboard.WriteString(strings.Repeat("y\n", 1000))
+		require.NoError(t, err, "what is typed before it is asked is no answer")
+		s := answers(t, keyboard, screen, answer, append([]string{"--data-dir", t.TempDir()}, revoke...)...)
 		require.Equal(t, want, s.code, "%q: %s", answer, s.err)
 		require.Contains(t, s.err, "revoke attic? [y/N] ")
 	}
