@@ -16,7 +16,8 @@ type KillRequest struct {
 	Labels   commands.Selector
 	Reason   string
 	Grace    time.Duration
-	Expected int // how many the caller was shown
+	Expected int       // how many the caller was shown
+	Through  time.Time // when the newest of them was made
 }
 
 // A KillSummary says what became of them.
@@ -36,8 +37,8 @@ type KillRefused struct {
 // killBatch is how many kills one transaction orders.
 const killBatch = 200
 
-// KillSelected orders the end of all open agents that r selects and whose end nobody has ordered yet, unless they are
-// more or fewer than expected. It goes on where its caller leaves.
+// KillSelected orders the end of all open agents that r selects and whose end nobody has ordered yet, without those that
+// came after the newest that was shown, and unless they are more or fewer than expected. It goes on where its caller leaves.
 func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (sum KillSummary, err error) {
 	ctx = context.WithoutCancel(ctx)
 	k := commands.Kill{Reason: r.Reason, GraceMS: r.Grace.Milliseconds()}
@@ -53,7 +54,7 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 		return sum, err
 	}
 	if len(tasks) != r.Expected {
-		return sum, commands.Refuse(commands.Conflict, "the number of selected agents is %d now, and %d was expected; nothing was killed", len(tasks), r.Expected).Hinting("look at them, and ask again")
+		return sum, commands.Refuse(commands.Conflict, "the number of selected agents that were there is %d now, and %d was expected; nothing was killed", len(tasks), r.Expected).Hinting("look at them, and ask again")
 	}
 	for batch := range slices.Chunk(tasks, killBatch) {
 		list, err := h.DB.OrderKills(ctx, batch, k, MaxLife, actor)
@@ -70,7 +71,7 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 
 // selected is what a request selects. A spoke has to be there: a name that is mistyped has no agents.
 func (h *Hub) selected(r KillRequest) (t store.MirrorTerms, err error) {
-	t = store.MirrorTerms{Spoke: r.Spoke, Open: true, Labels: r.Labels}
+	t = store.MirrorTerms{Spoke: r.Spoke, Open: true, Labels: r.Labels, Through: r.Through}
 	switch narrow := r.Spoke != "" || !r.Labels.Empty(); {
 	case r.All && narrow:
 		return t, commands.Refuse(commands.Validation, "all agents are to end, and a spoke or labels select some").Hinting("give one or the other")

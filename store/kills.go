@@ -92,10 +92,11 @@ func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, 
 	return found, err
 }
 
-// Killable returns the tasks of t that have not ended and that nobody has ordered to end, all of them.
+// Killable returns the tasks of t that were made by t.Through, have not ended and that nobody has ordered to end, all of
+// them. Ids are no order of time: who orders may choose them.
 func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err error) {
-	args := labelArgs(t.Labels)
-	which := `ended_at IS NULL AND kill IS NULL AND ` + fits(1)
+	args := append(labelArgs(t.Labels), t.Through)
+	which := `ended_at IS NULL AND kill IS NULL AND created_at <= $5 AND ` + fits(1)
 	from := `mirrors`
 	if t.Spoke != "" {
 		args = append(args, t.Spoke)

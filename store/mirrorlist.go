@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -14,6 +15,8 @@ type MirrorTerms struct {
 	Labels commands.Selector // that they have
 	Before string            // only those with a lower id; "" = the newest
 	Limit  int
+
+	Through time.Time // of those that may be killed: made no later
 }
 
 // mirrorsLooked is at how many mirrors one list by labels looks: what it costs does not grow with the history.

@@ -75,7 +75,7 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 	if k.hosted > 0 && f.all {
 		fmt.Fprintf(a.err, "%s that hubs ordered here stay: kill each by its id; see: %s\n", numberOf(k.hosted, "agent"), a.line("agents", "--open"))
 	}
-	ask.Expected = k.total()
+	ask.Expected, ask.Through = k.total(), k.newest
 	return a.killMeant(f, k, func(sum *hub.KillSummary) error { return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, sum) })
 }
 
@@ -105,8 +105,9 @@ func (a *app) killMeant(f killFlags, k killable, order func(sum *hub.KillSummary
 type killable struct {
 	where   map[string]int // by the spoke where they run, or the hub that ordered them here
 	ids     []string
-	ordered int // their end is ordered already
-	hosted  int // hubs ordered them here, and they are not selected
+	newest  time.Time // when the newest of them was made
+	ordered int       // their end is ordered already
+	hosted  int       // hubs ordered them here, and they are not selected
 }
 
 func (k killable) total() int { return len(k.ids) }
@@ -134,6 +135,9 @@ func (a *app) killable(ctx context.Context, c *control.Client, f killFlags) (kil
 			k.ordered++
 		default:
 			k.add(v.Spoke, v.Task)
+			if v.CreatedAt.After(k.newest) {
+				k.newest = v.CreatedAt
+			}
 		}
 	}
 	return k, err

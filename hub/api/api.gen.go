@@ -1223,6 +1223,9 @@ type KillSelection struct {
 
 	// Spoke Only those on this spoke.
 	Spoke string `json:"spoke,omitempty,omitzero"`
+
+	// Through The created_at of the newest that the caller was shown.
+	Through time.Time `json:"through"`
 }
 
 // KillSummary defines model for KillSummary.
@@ -2614,8 +2617,9 @@ type ClientInterface interface {
 
 	// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// ask again ends those that are new.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2624,8 +2628,9 @@ type ClientInterface interface {
 
 	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// ask again ends those that are new.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3702,8 +3707,9 @@ func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body 
 
 // KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// ask again ends those that are new.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3722,8 +3728,9 @@ func (c *Client) KillTasksWithBody(ctx context.Context, contentType string, body
 
 // KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// ask again ends those that are new.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8474,8 +8481,9 @@ type ClientWithResponsesInterface interface {
 
 	// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// ask again ends those that are new.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8484,8 +8492,9 @@ type ClientWithResponsesInterface interface {
 
 	// KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-	// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// ask again ends those that are new.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12702,8 +12711,9 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 
 // KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// ask again ends those that are new.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12718,8 +12728,9 @@ func (c *ClientWithResponses) KillTasksWithBodyWithResponse(ctx context.Context,
 
 // KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Where they are more or fewer than expected nothing
-// is done (409), so that nobody ends what nobody was shown. To ask again ends those that are new.
+// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
+// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// ask again ends those that are new.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

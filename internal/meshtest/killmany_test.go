@@ -3,6 +3,7 @@ package meshtest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -29,7 +30,17 @@ func TestKillsOfASelection(t *testing.T) {
 	for _, id := range ids {
 		m.Await(t, id, commands.Running)
 	}
+	newest := time.Time{}
+	for _, id := range ids {
+		if at := m.Agent(t, id).CreatedAt; at.After(newest) {
+			newest = at
+		}
+	}
+	through := func(at time.Time) string { return fmt.Sprintf(`,"through":%q}`, at.Format(time.RFC3339Nano)) }
 	kill := func(body string) (int, string) {
+		if !strings.Contains(body, "through") {
+			body = strings.TrimSuffix(body, "}") + through(newest)
+		}
 		status, said := d.ask(t, "POST", api.Base+"/tasks/kill", "application/json", body)
 		return status, string(said)
 	}
@@ -48,14 +59,15 @@ func TestKillsOfASelection(t *testing.T) {
 		`{"all":true,"reason":"x","expected":4,"grace_ms":-1}`:         http.StatusBadRequest,
 		`{"all":true,"reason":"x","expected":4,"grace_ms":9999999999}`: http.StatusBadRequest,
 		`{"spoke":"cellar","reason":"x","expected":0}`:                 http.StatusNotFound,
+		`{"all":true,"reason":"x","expected":4,"through":"now"}`:       http.StatusBadRequest,
 	} {
 		status, said := kill(body)
 		require.Equal(t, want, status, "%s: %s", body, said)
 		if want == http.StatusConflict {
-			require.Regexp(t, `"the number of selected agents is [24] now, and [013] was expected; nothing was killed"`, said)
+			require.Regexp(t, `"the number of selected agents that were there is [24] now, and [013] was expected; nothing was killed"`, said)
 		}
 	}
-	require.ErrorContains(t, m.Spokes["attic"].Ask(t, "POST", api.Base+"/tasks/kill", map[string]any{"all": true, "reason": "x", "expected": 0}, nil), "this is asked of its hub")
+	require.ErrorContains(t, m.Spokes["attic"].Ask(t, "POST", api.Base+"/tasks/kill", map[string]any{"all": true, "reason": "x", "expected": 0, "through": newest}, nil), "this is asked of its hub")
 	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE kill IS NOT NULL`))
 
 	for body, want := range map[string]int{`{"labels":"app=web","reason":"bad release","expected":2,"grace_ms":100}`: 2, `{"spoke":"attic","labels":"!app","reason":"x","expected":1}`: 1} {
@@ -93,7 +105,7 @@ func TestKillsOfASelectionGoOnWhenTheCallerLeaves(t *testing.T) {
 	}
 	asking, leave := context.WithCancel(t.Context())
 	defer leave()
-	req, err := http.NewRequestWithContext(asking, "POST", "http://instance"+api.Base+"/tasks/kill", strings.NewReader(`{"all":true,"reason":"x","expected":1}`))
+	req, err := http.NewRequestWithContext(asking, "POST", "http://instance"+api.Base+"/tasks/kill", strings.NewReader(`{"all":true,"reason":"x","expected":1,"through":"2100-01-01T00:00:00Z"}`))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	left := make(chan error, 1)
@@ -114,4 +126,29 @@ func TestKillsOfASelectionGoOnWhenTheCallerLeaves(t *testing.T) {
 	require.NoError(t, held.Commit(t.Context()))
 
 	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
+}
+
+// Nobody ends what nobody was shown, whatever its id: an agent that came in the place of another one stays.
+func TestAKillSparesWhatCameLater(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	order := func(id string) string {
+		return m.Order(t, hub.SpawnRequest{ID: id, Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "1000"}}})
+	}
+	shown := order("")
+	newest := m.Agent(t, shown).CreatedAt
+	later := order("00000000-0000-4000-8000-000000000001")
+	ask := api.KillSelection{All: true, Reason: "x", Expected: 1, Through: newest}
+	kill := func() (sum api.KillSummary) {
+		m.Hub.Do(t, "POST", api.Base+"/tasks/kill", ask, &sum)
+		return sum
+	}
+
+	require.Equal(t, 1, kill().Killed)
+	require.Equal(t, commands.Cancelled, m.Wait(t, shown).State)
+	require.ErrorContains(t, m.Hub.Ask(t, "POST", api.Base+"/tasks/kill", ask, nil), "is 0 now, and 1 was expected; nothing was killed")
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE kill IS NOT NULL AND task = $1`, later))
+	ask.Through = m.Agent(t, later).CreatedAt
+	require.Equal(t, 1, kill().Killed)
+	require.Equal(t, commands.Cancelled, m.Wait(t, later).State)
 }
