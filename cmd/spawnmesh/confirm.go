@@ -30,20 +30,27 @@ func (a *app) asks(ctx context.Context, question string) bool {
 
 // typedLine reads a line that a person types, until ctx ends.
 func typedLine(ctx context.Context, in io.Reader) (string, error) {
-	type read struct {
-		line string
-		err  error
+	return until(ctx, func() (string, error) { return readLine(in) })
+}
+
+// until reads what may have to be waited for, as a pipe that nobody writes, until ctx ends. Then it leaves the reader
+// behind: the program ends.
+func until[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type end struct {
+		got T
+		err error
 	}
-	got := make(chan read, 1) // an interrupt leaves the reader behind: the program ends
+	done := make(chan end, 1)
 	go func() {
-		line, err := readLine(in)
-		got <- read{line, err}
+		got, err := read()
+		done <- end{got, err}
 	}()
 	select {
 	case <-ctx.Done():
-		return "", ctx.Err()
-	case r := <-got:
-		return r.line, r.err
+		var none T
+		return none, ctx.Err()
+	case e := <-done:
+		return e.got, e.err
 	}
 }
 

@@ -39,6 +39,14 @@ func (f *spawnFlags) bring() error {
 	return nil
 }
 
+// inputOf is what --stdin brings, if it is given.
+func (a *app) inputOf(f spawnFlags) (string, error) {
+	if !f.stdin {
+		return "", nil
+	}
+	return a.standardInput()
+}
+
 // standardInput reads what --stdin brings.
 func (a *app) standardInput() (string, error) {
 	if terminal(a.in) {

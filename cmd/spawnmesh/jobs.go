@@ -20,19 +20,20 @@ func (a *app) spawnJobs(c *cobra.Command, f spawnFlags, args []string) error {
 	case f.stdin && f.jobs == "-":
 		return misuse("--jobs - and --stdin both read standard input").Hinting("put the jobs into a file, or name files with stdin_file in them")
 	}
-	file, err := a.readJobs(f.jobs)
+	file, err := until(c.Context(), func() (*jobFile, error) { return a.readJobs(f.jobs) })
 	if err != nil {
 		return err
 	}
 	if f.follow && len(file.jobs) > 1 {
 		return misuse("%s has %d jobs, and one agent at a time can be followed", file.name, len(file.jobs)).Hinting("use spawn --wait, and follow each with: %s logs -f ID", a.self())
 	}
-	if f.stdin {
-		if f.input, err = a.standardInput(); err != nil {
-			return err
-		}
+	if f.input, err = until(c.Context(), func() (string, error) { return a.inputOf(f) }); err != nil {
+		return err
 	}
-	file.complete(c.Flags(), f)
+	file, err = until(c.Context(), func() (*jobFile, error) { file.complete(c.Flags(), f); return file, nil })
+	if err != nil {
+		return err
+	}
 	if len(file.wrong) > 0 {
 		for _, err := range file.wrong {
 			a.printError(err)

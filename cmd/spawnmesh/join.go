@@ -131,7 +131,10 @@ func heldBack(j spoke.Joined) string {
 func (a *app) readToken(ctx context.Context, file string) (join.Token, error) {
 	in := a.in
 	if file != "" {
-		f, err := os.Open(file)
+		f, err := until(ctx, func() (*os.File, error) { return os.Open(file) })
+		if ctx.Err() != nil {
+			return join.Token{}, ctx.Err()
+		}
 		if err != nil {
 			return join.Token{}, misuse("reading the token: %v", err)
 		}

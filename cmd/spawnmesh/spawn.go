@@ -132,17 +132,16 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 	if f.jobs != "" {
 		return a.spawnJobs(c, f, args)
 	}
-	var err error
 	if f.stdin && f.stdinFile != "" {
 		return misuse("--stdin and --stdin-file are both given").Hinting("give the one that the agent is to read")
 	}
-	if f.stdin {
-		if f.input, err = a.standardInput(); err != nil {
-			return err
-		}
+	input, err := until(c.Context(), func() (string, error) { return a.inputOf(f) })
+	if err != nil {
+		return err
 	}
+	f.input = input
 	f.req.Spawn.Argv = args
-	notes, err := f.complete()
+	notes, err := until(c.Context(), f.complete)
 	if err != nil {
 		return err
 	}
