@@ -1,29 +1,52 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
 
-// maxJobDepth is how deep a file of jobs may nest; jobs need five levels. The library's memory grows with the
-// square of the depth.
-const maxJobDepth = 32
+// What a file of jobs may hold before it is parsed. Jobs need five levels, and the library's memory grows with the square
+// of the depth; there are more tokens than entries.
+const (
+	maxJobDepth  = 32
+	maxJobTokens = 40 * maxJobs
+)
 
-// parseJobs reads YAML that somebody else may have written.
-func parseJobs(raw []byte) (*ast.File, error) {
+// parseJobs reads YAML that somebody else may have written, a document at a time: the library's time grows with the square
+// of those that it reads at once.
+func parseJobs(raw []byte) (docs []*ast.DocumentNode, err error) {
 	tokens := lexer.Tokenize(string(raw))
 	if deep := tooDeep(tokens); deep != nil {
-		return nil, &tooDeepError{deep.Position}
+		return nil, &boundError{deep.Position, "this nests deeper than jobs do"}
 	}
-	return parser.Parse(tokens, 0)
+	if len(tokens) > maxJobTokens {
+		return nil, &boundError{tokens[maxJobTokens].Position, "there is more here than jobs need; order them from several files"}
+	}
+	for len(tokens) > 0 {
+		end := 1 + slices.IndexFunc(tokens[1:], func(t *token.Token) bool { return t.Type == token.DocumentHeaderType })
+		if end == 0 {
+			end = len(tokens)
+		}
+		file, err := parser.Parse(tokens[:end:end], 0)
+		if err != nil {
+			return nil, err
+		}
+		docs, tokens = append(docs, file.Docs...), tokens[end:]
+	}
+	return docs, nil
 }
 
-// A tooDeepError says where YAML nests deeper than is read.
-type tooDeepError struct{ at *token.Position }
+// A boundError says where YAML holds more than is read.
+type boundError struct {
+	at  *token.Position
+	why string
+}
 
-func (*tooDeepError) Error() string { return "this nests deeper than jobs do" }
+func (e *boundError) Error() string { return e.why }
 
 // tooDeep returns the first token that is deeper than maxJobDepth, nil where there is none: below so many brackets,
 // and so many entries and keys that each begin further to the right.

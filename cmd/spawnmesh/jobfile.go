@@ -17,8 +17,9 @@ import (
 
 // What a file of jobs may be.
 const (
-	maxJobFile = 4 << 20
+	maxJobFile = 2 << 20
 	maxJobs    = 10_000
+	maxBrought = 64 << 20 // bytes that all of them bring, each content once
 )
 
 // A jobFile is a file of jobs: each document is a job, or jobs with what they share.
@@ -83,17 +84,17 @@ func (f *jobFile) read(raw []byte) (err error) {
 			err = misuse("%s cannot be read as YAML", f.name)
 		}
 	}()
-	file, err := parseJobs(raw)
+	docs, err := parseJobs(raw)
 	if err != nil {
 		line, column, text := 1, 1, err.Error()
 		if e, ok := errors.AsType[yaml.Error](err); ok {
 			line, column, text = e.GetToken().Position.Line, e.GetToken().Position.Column, e.GetMessage()
-		} else if e, ok := errors.AsType[*tooDeepError](err); ok {
+		} else if e, ok := errors.AsType[*boundError](err); ok {
 			line, column = e.at.Line, e.at.Column
 		}
 		return misuse("%s:%d:%d: %s", f.name, line, column, text).Hinting("correct the YAML there; nothing was ordered")
 	}
-	for _, d := range file.Docs {
+	for _, d := range docs {
 		switch body := d.Body.(type) {
 		case nil, *ast.CommentGroupNode, *ast.NullNode:
 		case *ast.MappingNode:
@@ -138,6 +139,10 @@ func (f *jobFile) document(m *ast.MappingNode) {
 		f.refuse(m, "jobs", "write a list of jobs")
 		return
 	}
+	if len(list.Values) > maxJobs {
+		f.refuse(m, "jobs", "%d jobs, limit %d; order them from several files", len(list.Values), maxJobs)
+		return
+	}
 	for _, node := range list.Values {
 		if m, ok := node.(*ast.MappingNode); ok {
 			f.add(m, shared)
@@ -148,6 +153,9 @@ func (f *jobFile) document(m *ast.MappingNode) {
 }
 
 func (f *jobFile) add(m, shared *ast.MappingNode) {
+	if len(f.jobs) > maxJobs {
+		return // none of them is ordered
+	}
 	j := &job{at: f.place(first(m))}
 	if (shared == nil || f.fill(j, shared)) && f.fill(j, m) {
 		f.jobs = append(f.jobs, j)

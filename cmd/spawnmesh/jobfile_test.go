@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -181,6 +182,37 @@ func TestJobsThatNestTooDeep(t *testing.T) {
 	}
 	wide := "jobs:\n" + strings.Repeat("- argv: ['[', '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[', '{', \"- - -\"]\n  env:\n    A: 1\n    B: 2\n", 100)
 	require.Len(t, jobsOf(t, wide).jobs, 100, "what is closed again is not deep")
+}
+
+// A file that others wrote is read in the time that its length takes, or refused.
+func TestJobsThatAreTooMany(t *testing.T) {
+	t.Parallel()
+	read := func(text string) (*jobFile, error) { return (&app{in: strings.NewReader(text)}).readJobs("-") }
+	began := time.Now()
+	docs, err := parseJobs([]byte(strings.Repeat("a: 1\n---\n", 40_000)))
+	require.NoError(t, err)
+	require.Len(t, docs, 40_001)
+	require.Less(t, time.Since(began), 30*time.Second, "it is not the square of their number")
+	for name, text := range map[string]string{"entries": "jobs:\n" + strings.Repeat("-\n", 1_000_000), "words": "argv: [" + strings.Repeat("a,", 1_000_000) + "]", "documents": strings.Repeat("---\n", 500_000)} {
+		_, err := read(text)
+		require.ErrorContains(t, err, "there is more here than jobs need", name)
+	}
+	f, err := read("jobs:\n" + strings.Repeat("-\n", 100_000))
+	require.NoError(t, err)
+	require.Len(t, f.wrong, 1)
+	require.ErrorContains(t, f.wrong[0], "100000 jobs, limit 10000")
+}
+
+// What many jobs bring is in memory once, and has an end.
+func TestWhatJobsBringTogether(t *testing.T) {
+	t.Parallel()
+	b := brought{texts: map[string]string{}, most: 10}
+	for range 100 {
+		require.NoError(t, b.share(commands.Values{commands.NewSecret("script"), commands.NewSecret("data")}))
+	}
+	err := b.share(commands.Values{commands.NewSecret("x")})
+	require.ErrorContains(t, err, "have more than 10 bytes")
+	require.NotEmpty(t, refusal(err).Hint)
 }
 
 // Whatever the text is, it is read or refused.

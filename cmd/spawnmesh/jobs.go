@@ -60,6 +60,7 @@ func (f *jobFile) complete(flags *pflag.FlagSet, line spawnFlags) {
 		return
 	}
 	first := map[string]string{} // where each key is
+	kept := brought{texts: map[string]string{}, most: maxBrought}
 	for i, j := range f.jobs {
 		err := j.override(flags)
 		if key := line.req.IdempotencyKey; key != "" {
@@ -71,6 +72,9 @@ func (f *jobFile) complete(flags *pflag.FlagSet, line spawnFlags) {
 		}
 		if err == nil && len(f.wrong) == 0 { // else a file is read for nothing
 			j.notes, err = j.spawnFlags.complete()
+		}
+		if err == nil {
+			err = kept.share(j.req.Values)
 		}
 		if j.req.Spawn.Task = j.req.ID; err == nil && len(f.wrong) == 0 {
 			err = j.req.Check()
@@ -86,6 +90,29 @@ func (f *jobFile) complete(flags *pflag.FlagSet, line spawnFlags) {
 			f.wrong = append(f.wrong, misuse("%s: %s", j.at, r.Why).Hinting("%s", r.Hint))
 		}
 	}
+}
+
+// brought is what the jobs of a file bring. The same content is in memory once, however many bring it.
+type brought struct {
+	texts      map[string]string
+	size, most int
+}
+
+// share keeps values, and refuses what is too much for this host.
+func (b *brought) share(values commands.Values) error {
+	for i, v := range values {
+		text, known := b.texts[v.Reveal()]
+		if !known {
+			text = v.Reveal()
+			b.texts[text] = text
+			b.size += len(text)
+		}
+		values[i] = commands.NewSecret(text)
+	}
+	if b.size > b.most {
+		return misuse("files and values of the jobs to here have more than %d bytes", b.most).Hinting("order the jobs from several files")
+	}
+	return nil
 }
 
 // override puts the flags that were given over what the file says. One that says where the agent is to run ends the
