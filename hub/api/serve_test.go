@@ -60,6 +60,7 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"with a character set": {"POST", "/keys/revoke", as + "; charset=utf-8", right, 200, "current"},
 		"an unknown field":     {"POST", "/keys/revoke", as, `{"key":"current","reason":"r","why":1}`, 400, `the request cannot be read: unknown field "why"`},
 		"a number":             {"POST", "/keys/revoke", as, `{"key":1,"reason":"r"}`, 400, "field key takes a text and got a number"},
+		"no base64":            {"POST", "/tasks", as, `{"files":[{"path":"x","content":12345}]}`, 400, "takes a text in base64 and got a number"},
 		"a list":               {"POST", "/keys/revoke", as, `[]`, 400, "the body takes an object and got a list"},
 		"two values":           {"POST", "/keys/revoke", as, right + right, 400, "there is more behind the body"},
 		"a field too few":      {"POST", "/keys/revoke", as, `{"key":"current"}`, 400, "it lacks the field reason"},

@@ -43,6 +43,9 @@ func kindInWords(t reflect.Type) string {
 	if t == reflect.TypeFor[json.Number]() {
 		return "a number"
 	}
+	if t == reflect.TypeFor[[]byte]() {
+		return "a text in base64"
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a text"
