@@ -96,7 +96,7 @@ func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, 
 // them. Ids are no order of time: who orders may choose them.
 func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err error) {
 	args := append(labelArgs(t.Labels), t.Through)
-	which := `ended_at IS NULL AND kill IS NULL AND created_at <= $5 AND ` + fits(1)
+	which := `created_at <= $5 AND ended_at IS NULL AND kill IS NULL AND ` + fits(1)
 	from := `mirrors`
 	if t.Spoke != "" {
 		args = append(args, t.Spoke)
