@@ -180,7 +180,7 @@ func (a *app) budgetResetCommand() *cobra.Command {
 		Use: "reset NAME", Short: "Forget what a budget has spent", Args: cobra.ExactArgs(1),
 		Example: "  spawnmesh budget reset monthly --reason 'a test had spent it' --yes",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := r.meant(a, "reset", "reset", "budget "+args[0], "what it has spent would be forgotten"); err != nil {
+			if err := r.meant(c.Context(), a, "reset", "reset", "budget "+args[0], "what it has spent would be forgotten"); err != nil {
 				return err
 			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// confirm is [app.asks] where an interrupt is one more way not to answer.
-func (a *app) confirm(question string) bool { return a.asks(context.Background(), question) }
+// meant asks whether something is meant; where nobody says so the answer is no, and where ctx has ended its error.
+func (a *app) meant(ctx context.Context, question string, no error) error {
+	if a.asks(ctx, question) {
+		return nil
+	}
+	return cmp.Or(ctx.Err(), no)
+}
 
 // asks asks a person, until ctx ends; where none sits at the terminal the answer is no. What was typed before
 // is no answer: it may have been pasted along with a token.

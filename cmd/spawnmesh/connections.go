@@ -88,8 +88,11 @@ func (a *app) connectionVerb(verb string) *cobra.Command {
 			if reason == "" && verb != "resume" {
 				return misuse("to %s a connection needs a reason", verb).Hinting("add --reason \"why\"; it is recorded")
 			}
-			if verb == "revoke" && !yes && !a.confirm("a revoked connection never comes back; revoke "+args[0]+"?") {
-				return misuse("%s was not revoked: a revoked connection never comes back", args[0]).Hinting("add --yes if you mean it")
+			if verb == "revoke" && !yes {
+				no := misuse("%s was not revoked: a revoked connection never comes back", args[0]).Hinting("add --yes if you mean it")
+				if err := a.meant(c.Context(), "a revoked connection never comes back; revoke "+args[0]+"?", no); err != nil {
+					return err
+				}
 			}
 			return a.changeConnection(c.Context(), args[0], verb, reason)
 		},

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"slices"
-
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
@@ -13,7 +11,7 @@ import (
 // of the depth; there are more tokens than entries.
 const (
 	maxJobDepth  = 32
-	maxJobTokens = 40 * maxJobs
+	maxJobTokens = 60 * maxJobs
 )
 
 // parseJobs reads YAML that somebody else may have written, a document at a time: the library's time grows with the square
@@ -27,10 +25,7 @@ func parseJobs(raw []byte) (docs []*ast.DocumentNode, err error) {
 		return nil, &boundError{tokens[maxJobTokens].Position, "there is more here than jobs need; order them from several files"}
 	}
 	for len(tokens) > 0 {
-		end := 1 + slices.IndexFunc(tokens[1:], func(t *token.Token) bool { return t.Type == token.DocumentHeaderType })
-		if end == 0 {
-			end = len(tokens)
-		}
+		end := endOfDocument(tokens)
 		file, err := parser.Parse(tokens[:end:end], 0)
 		if err != nil {
 			return nil, err
@@ -38,6 +33,23 @@ func parseJobs(raw []byte) (docs []*ast.DocumentNode, err error) {
 		docs, tokens = append(docs, file.Docs...), tokens[end:]
 	}
 	return docs, nil
+}
+
+// endOfDocument returns where the next document begins: before its header, but for one that directives want.
+func endOfDocument(tokens token.Tokens) int {
+	directive := tokens[0].Type == token.DirectiveType
+	for i, t := range tokens {
+		switch {
+		case t.Type == token.DirectiveType:
+			directive = true
+		case i == 0 || t.Type != token.DocumentHeaderType:
+		case directive:
+			directive = false
+		default:
+			return i
+		}
+	}
+	return len(tokens)
 }
 
 // A boundError says where YAML holds more than is read.

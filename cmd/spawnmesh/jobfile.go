@@ -96,7 +96,7 @@ func (f *jobFile) read(raw []byte) (err error) {
 	}
 	for _, d := range docs {
 		switch body := d.Body.(type) {
-		case nil, *ast.CommentGroupNode, *ast.NullNode:
+		case nil, *ast.CommentGroupNode, *ast.DirectiveNode, *ast.NullNode:
 		case *ast.MappingNode:
 			f.document(body)
 		default:

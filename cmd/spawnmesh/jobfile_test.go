@@ -164,6 +164,15 @@ func TestJobsThatCannotBe(t *testing.T) {
 	require.Equal(t, commands.Validation, commands.CodeOf(err))
 }
 
+// Directives belong to the document behind them.
+func TestJobsWithDirectives(t *testing.T) {
+	t.Parallel()
+	f := jobsOf(t, "%YAML 1.2\n---\nargv: [a]\n---\nargv: [b]\n...\n%YAML 1.2\n---\nargv: [c]\n")
+	require.Empty(t, f.wrong)
+	require.Len(t, f.jobs, 3)
+	require.Equal(t, []string{"c"}, f.jobs[2].req.Spawn.Argv)
+}
+
 // A few bytes a level would take all memory of this host.
 func TestJobsThatNestTooDeep(t *testing.T) {
 	t.Parallel()
@@ -190,7 +199,7 @@ func TestJobsThatAreTooMany(t *testing.T) {
 	docs, err := parseJobs([]byte(strings.Repeat("a: 1\n---\n", 40_000))) // minutes, were it the square of their number
 	require.NoError(t, err)
 	require.Len(t, docs, 40_001)
-	for name, text := range map[string]string{"entries": "jobs:\n" + strings.Repeat("-\n", 1_000_000), "words": "argv: [" + strings.Repeat("a,", 1_000_000) + "]", "documents": strings.Repeat("---\n", 500_000)} {
+	for name, text := range map[string]string{"entries": "jobs:\n" + strings.Repeat("-\n", 1_000_000), "words": "argv: [" + strings.Repeat("a,", 1_000_000) + "]", "documents": strings.Repeat("a: 1\n---\n", 200_000)} {
 		_, err := read(text)
 		require.ErrorContains(t, err, "there is more here than jobs need", name)
 	}

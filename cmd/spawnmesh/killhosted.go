@@ -34,7 +34,7 @@ func (a *app) killHosted(ctx context.Context, c *control.Client, f killFlags, re
 		}
 		k.add("this host by order of "+v.Hub, v.Task)
 	}
-	return a.killMeant(f, k, func(sum *hub.KillSummary) error { return killEach(ctx, c, k.ids, reason, grace, sum) })
+	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) error { return killEach(ctx, c, k.ids, reason, grace, sum) })
 }
 
 // killEach orders the end of each agent: what is wrong with one does not spare the others.

@@ -76,11 +76,11 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 		fmt.Fprintf(a.err, "%s that hubs ordered here stay: kill each by its id; see: %s\n", numberOf(k.hosted, "agent"), a.line("agents", "--open"))
 	}
 	ask.Expected, ask.Through = k.total(), k.newest
-	return a.killMeant(f, k, func(sum *hub.KillSummary) error { return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, sum) })
+	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) error { return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, sum) })
 }
 
 // killMeant shows what will be killed, asks whether it is meant, and lets order do it.
-func (a *app) killMeant(f killFlags, k killable, order func(sum *hub.KillSummary) error) error {
+func (a *app) killMeant(ctx context.Context, f killFlags, k killable, order func(sum *hub.KillSummary) error) error {
 	if k.ordered > 0 {
 		fmt.Fprintf(a.err, "the end of %s is ordered already\n", numberOf(k.ordered, "agent"))
 	}
@@ -88,8 +88,10 @@ func (a *app) killMeant(f killFlags, k killable, order func(sum *hub.KillSummary
 	switch total := k.total(); {
 	case total > 0:
 		fmt.Fprintln(a.err, printable(fmt.Sprintf("%s will be killed: %s", numberOf(total, "agent"), onSpokes(k.where))))
-		if !f.yes && !a.confirm("kill them?") {
-			return misuse("nothing was killed: %s", numberOf(total, "agent")+" would be").Hinting("add --yes if you mean it")
+		if !f.yes {
+			if err := a.meant(ctx, "kill them?", misuse("nothing was killed: %s", numberOf(total, "agent")+" would be").Hinting("add --yes if you mean it")); err != nil {
+				return err
+			}
 		}
 		if err := order(&sum); err != nil {
 			return err

@@ -35,14 +35,14 @@ func (r *removal) flags(c *cobra.Command) {
 
 // meant makes sure that there is a reason, and that it is meant in spite of the
 // consequence.
-func (r *removal) meant(a *app, verb, done, what, consequence string) error {
+func (r *removal) meant(ctx context.Context, a *app, verb, done, what, consequence string) error {
 	if r.reason == "" {
 		return misuse("to %s a %s needs a reason", verb, strings.Fields(what)[0]).Hinting("add --reason \"why\"; it is recorded")
 	}
-	if !r.yes && !a.confirm(consequence+"; "+verb+" "+what+"?") {
-		return misuse("%s was not %s: %s", what, done, consequence).Hinting("add --yes if you mean it")
+	if r.yes {
+		return nil
 	}
-	return nil
+	return a.meant(ctx, consequence+"; "+verb+" "+what+"?", misuse("%s was not %s: %s", what, done, consequence).Hinting("add --yes if you mean it"))
 }
 
 // limitCommand is a command of the group called what that works on one limit.
@@ -62,7 +62,7 @@ func (a *app) removeCommand(what string, remove func(ctx context.Context, c *api
 		Use: "remove NAME", Short: "Remove a " + what, Args: cobra.ExactArgs(1),
 		Example: "  spawnmesh " + what + " remove " + exampleOf[what] + " --reason 'no longer needed'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := r.meant(a, "remove", "removed", what+" "+args[0], "nothing would hold what it holds back"); err != nil {
+			if err := r.meant(c.Context(), a, "remove", "removed", what+" "+args[0], "nothing would hold what it holds back"); err != nil {
 				return err
 			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
