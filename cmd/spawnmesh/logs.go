@@ -80,7 +80,7 @@ func (r *logReader) sayNeverStarted(ctx context.Context) error {
 		return nil
 	}
 	v, err := r.look(ctx, time.Millisecond)
-	if err == nil && v.State.Terminal() && v.StartedAt == nil && v.Attempt == 0 {
+	if err == nil && v.State.Terminal() && v.StartedAt == nil {
 		fmt.Fprintln(r.a.err, printable(fmt.Sprintf("agent %s never started, so it wrote nothing: %s", commands.ShortID(v.Task), v.Sentence())))
 	}
 	return err
