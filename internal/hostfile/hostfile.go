@@ -55,7 +55,6 @@ func Open(path string, rule Rule) (*os.File, error) {
 	return w.file(name, rule)
 }
 
-// file opens name in the directory where w is.
 // Read reads a file that Open opens; one of more than most bytes is refused, and no part of it used.
 func Read(path string, rule Rule, most int64) ([]byte, error) {
 	f, err := Open(path, rule)
@@ -70,6 +69,7 @@ func Read(path string, rule Rule, most int64) ([]byte, error) {
 	return raw, err
 }
 
+// file opens name in the directory where w is.
 func (w *walker) file(name string, rule Rule) (*os.File, error) {
 	path := w.at(name)
 	// A pipe does not hold us.
