@@ -8,11 +8,15 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-const claimsDir = "/run/spawnmesh"
+const (
+	claimsDir = "/run/spawnmesh"
+	lookedAt  = time.Second // that another instance looks at a range, at most, before it leaves it
+)
 
 // claimFile says who has the range from a first user on.
 func claimFile(first int64) string {
@@ -32,7 +36,11 @@ func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claiming users for agents: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	patience := time.Duration(0)
+	if ours {
+		patience = lookedAt
+	}
+	err = lockClaim(f, patience)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = fmt.Errorf("users from %d are those of another instance", first)
 	}
@@ -49,6 +57,17 @@ func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// lockClaim locks a claim, and tries again for a while: an instance that looks for a free range holds the lock of each
+// one that it looks at, also of those that it then leaves to their owners.
+func lockClaim(claim *os.File, patience time.Duration) error {
+	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := unix.Flock(int(claim.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until) {
+			return err
+		}
+	}
 }
 
 // checkClaimed refuses a range that another instance has on record which does not run now. What it has on

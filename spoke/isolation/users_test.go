@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,6 +41,25 @@ func TestUsersAreOneInstancesOwn(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, usersFile)))
 	_, err := openUsers(t.TempDir(), again.first)
 	require.ErrorContains(t, err, "are those of another instance", "it runs, whatever became of its record")
+}
+
+// An instance that starts beside this one looks at the claims of all ranges. That costs nobody his range.
+func TestARangeThatIsOnlyLookedAtIsNotLost(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir, first := t.TempDir(), freeRange(t)
+	require.NoError(t, withUsers(t, dir, first).Close())
+	looking, err := os.Open(claimFile(first))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(looking.Fd()), syscall.LOCK_EX))
+	time.AfterFunc(50*time.Millisecond, func() { _ = looking.Close() })
+
+	back := withUsers(t, dir, 0)
+
+	require.Equal(t, first, back.users.first)
+	require.NoError(t, back.Close())
 }
 
 // An instance that does not run keeps its users: its agents may go on, and files of theirs are there.
