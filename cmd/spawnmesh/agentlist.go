@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
@@ -58,16 +57,10 @@ func (f agentFlags) list(ctx context.Context, c *control.Client) ([]agentView, e
 	if err != nil {
 		return nil, err
 	}
-	q := url.Values{"spoke": {f.spoke}, "hub": {f.hub}, "open": {strconv.FormatBool(f.open)}}
-	if labels != "" {
-		q.Set("labels", labels)
-	}
+	q := api.ListTasksParams{Spoke: f.spoke, Hub: f.hub, Open: f.open, Labels: labels}
 	return paged(f.limit, len(f.states) > 0, func(cursor string, most int) (found control.Items[agentView], err error) {
-		if cursor != "" {
-			q.Set("cursor", cursor)
-		}
-		q.Set("limit", strconv.Itoa(most))
-		if err := c.Do(ctx, "GET", "/api/v1/tasks?"+q.Encode(), nil, &found); err != nil {
+		q.Cursor, q.Limit = cursor, &most
+		if found, err = control.Read[control.Items[agentView]](c.API().ListTasks(ctx, &q)); err != nil {
 			return found, err
 		}
 		n := len(found.Items)

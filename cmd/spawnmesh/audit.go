@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
@@ -42,9 +40,10 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 		return err
 	}
 	// A hub knows an agent by the beginning of its id; anything else stays as it is.
-	var v hub.AgentView
-	if object != "" && c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(object), nil, &v) == nil {
-		object = v.Task
+	if object != "" {
+		if v, err := agentNamed(ctx, c, object); err == nil {
+			object = v.Task
+		}
 	}
 	rows, err := paged(limit, false, func(cursor string, most int) (page control.Items[api.AuditRow], err error) {
 		got, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &most, Since: since.asked(), Cursor: cursor}))

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -53,9 +54,8 @@ func (a *app) showConnection(ctx context.Context, name string) error {
 }
 
 // connectionNamed asks a running instance for one of its connections.
-func connectionNamed(ctx context.Context, c *control.Client, name string) (v connectionView, err error) {
-	err = c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(name), nil, &v)
-	return v, err
+func connectionNamed(ctx context.Context, c *control.Client, name string) (connectionView, error) {
+	return control.Read[connectionView](c.API().GetConnection(ctx, name))
 }
 
 // connectionWords say what a change of a connection does, and not.
@@ -113,9 +113,10 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 	if err != nil {
 		return err
 	}
-	var v federation.Changed
-	path := "/api/v1/connections/" + url.PathEscape(name) + "/" + verb
-	if err := c.Do(ctx, "POST", path, map[string]string{"reason": reason}, &v); err != nil {
+	change := map[string]func(context.Context, api.ConnectionName, api.Reason, ...api.RequestEditorFn) (*http.Response, error){
+		"suspend": c.API().SuspendConnection, "resume": c.API().ResumeConnection, "revoke": c.API().RevokeConnection}[verb]
+	v, err := control.Read[federation.Changed](change(ctx, name, api.Reason{Reason: reason}))
+	if err != nil {
 		return err
 	}
 	a.did("%s is %s; see: %s", v.Name, v.State, a.line("connections", "show", v.Name))

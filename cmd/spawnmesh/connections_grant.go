@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -25,25 +26,25 @@ the share of one with weight 1. What one hub does not use the others have.`,
 		Example: `  spawnmesh connections grant lab --weight 3
   spawnmesh connections grant lab --kinds agent.status,agent.kill --expires 30d`,
 		RunE: func(c *cobra.Command, args []string) error {
-			set := map[string]any{}
+			var set api.GrantChange
 			f := c.Flags()
 			if f.Changed("kinds") {
-				set["kinds"] = kinds
+				set.Kinds = &kinds
 			}
 			if f.Changed("runtimes") {
-				set["runtimes"] = runtimes
+				set.Runtimes = &runtimes
 			}
 			if f.Changed("weight") {
-				set["weight"] = weight
+				set.Weight = &weight
 			}
 			if f.Changed("expires") {
 				until, err := expiry(expires, time.Now())
 				if err != nil {
 					return err
 				}
-				set["expires"] = until
+				set.Expires = &until
 			}
-			if len(set) == 0 {
+			if set == (api.GrantChange{}) {
 				return misuse("nothing is to be changed").Hinting("give one or more of --kinds, --runtimes, --expires, --weight; to see the grant").Running("connections", "show", args[0])
 			}
 			return a.setGrant(c.Context(), args[0], set)
@@ -72,13 +73,13 @@ func expiry(text string, now time.Time) (time.Time, error) {
 	return now.Add(time.Duration(d)), nil
 }
 
-func (a *app) setGrant(ctx context.Context, name string, set map[string]any) error {
+func (a *app) setGrant(ctx context.Context, name string, set api.GrantChange) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	var g store.GrantTerms
-	if err := c.Do(ctx, "PATCH", "/api/v1/connections/"+url.PathEscape(name)+"/grant", set, &g); err != nil {
+	g, err := control.Read[store.GrantTerms](c.API().ChangeGrant(ctx, name, set))
+	if err != nil {
 		return err
 	}
 	if a.forPeople() {

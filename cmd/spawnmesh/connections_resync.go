@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 func (a *app) connectionResyncCommand() *cobra.Command {
@@ -34,8 +34,8 @@ func (a *app) resync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	var v hub.Settlement
-	if err := c.Do(ctx, "POST", "/api/v1/connections/"+url.PathEscape(name)+"/resync", nil, &v); err != nil {
+	v, err := control.Read[hub.Settlement](c.API().ResyncConnection(ctx, name))
+	if err != nil {
 		return err
 	}
 	if !a.forPeople() {

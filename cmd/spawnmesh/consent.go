@@ -39,16 +39,11 @@ func (a *app) consentTo(ctx context.Context, token join.Token, file, preset stri
 	if c.rules, err = a.rulesFor(c.dir, preset); err != nil {
 		return c, err
 	}
-	var v struct {
-		Slots  int           `json:"slots"`
-		Policy string        `json:"policy"`
-		Held   *policy.Found `json:"held"` // nil of an instance that is no spoke
-	}
 	client, err := a.client()
 	if err != nil {
 		return c, err
 	}
-	if err := client.Do(ctx, "GET", "/api/v1/instance", nil, &v); err == nil && v.Held != nil && v.Slots > 0 {
+	if v, err := askRunning(ctx, client); err == nil && v.Held != nil && v.Slots > 0 {
 		c.slots, c.held = v.Slots, *v.Held
 		if preset == "" && v.Policy != c.rules.ID() {
 			c.others = a.ofTheFile(v.Policy)

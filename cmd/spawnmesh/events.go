@@ -137,11 +137,12 @@ type eventReader struct {
 
 // stream hands on what comes in one answer.
 func (r *eventReader) stream(ctx context.Context, follow bool) error {
-	path := fmt.Sprintf("/api/v1/events?follow=%t", follow)
+	p := api.FollowEventsParams{Follow: follow}
 	if r.at >= 0 {
-		path += fmt.Sprintf("&since=%d", r.at)
+		p.Since = &r.at
 	}
-	return r.c.Follow(ctx, path, func(raw json.RawMessage) error {
+	resp, err := r.c.API().FollowEvents(ctx, &p)
+	return r.c.Stream(resp, err, func(raw json.RawMessage) error {
 		var l api.EventLine
 		if err := json.Unmarshal(raw, &l); err != nil {
 			return fmt.Errorf("reading an event: %w", err)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
@@ -45,7 +45,7 @@ func (a *app) await(ctx context.Context, c *control.Client, id string) (hub.Agen
 
 // look returns the agent once it has ended, or after limit as it is.
 func (w *watch) look(ctx context.Context, limit time.Duration) (v hub.AgentView, err error) {
-	err = w.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(w.id)+"?wait="+limit.String(), nil, &v)
+	v, err = control.Read[hub.AgentView](w.c.API().GetTask(ctx, w.id, &api.GetTaskParams{Wait: limit.String()}))
 	w.known = w.known || err == nil
 	return v, err
 }

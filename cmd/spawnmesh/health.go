@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // healthTime is how long the instance may take to answer: it gives its own
@@ -55,15 +56,21 @@ type running struct {
 	Role   string          `json:"role"`
 	Pid    int             `json:"pid"`
 	API    string          `json:"api"` // where a hub serves other programs; "" = nowhere
+	Slots  int             `json:"slots"`
+	Policy string          `json:"policy"`
+	Held   *policy.Found   `json:"held"` // nil of an instance that is no spoke
 	Health []control.Check `json:"health"`
 }
 
 // askInstance asks the instance that runs in the data directory.
 func (a *app) askInstance(ctx context.Context) (running, error) {
-	var v running
 	c, err := a.client()
 	if err != nil {
-		return v, err
+		return running{}, err
 	}
-	return v, c.Do(ctx, "GET", "/api/v1/instance", nil, &v)
+	return askRunning(ctx, c)
+}
+
+func askRunning(ctx context.Context, c *control.Client) (running, error) {
+	return control.Read[running](c.API().GetInstance(ctx))
 }

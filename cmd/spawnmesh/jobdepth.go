@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
@@ -8,9 +10,10 @@ import (
 )
 
 // What a file of jobs may hold before it is parsed. Jobs need five levels, and the library's memory grows with the square
-// of the depth; there are more tokens than entries.
+// of the depth, its time with the square of the keys of a mapping; there are more tokens than entries.
 const (
 	maxJobDepth  = 32
+	maxJobKeys   = 1000
 	maxJobTokens = 60 * maxJobs
 )
 
@@ -18,8 +21,8 @@ const (
 // of those that it reads at once.
 func parseJobs(raw []byte) (docs []*ast.DocumentNode, err error) {
 	tokens := lexer.Tokenize(string(raw))
-	if deep := tooDeep(tokens); deep != nil {
-		return nil, &boundError{deep.Position, "this nests deeper than jobs do"}
+	if t, why := outOfBounds(tokens); t != nil {
+		return nil, &boundError{t.Position, why}
 	}
 	if len(tokens) > maxJobTokens {
 		return nil, &boundError{tokens[maxJobTokens].Position, "there is more here than jobs need; order them from several files"}
@@ -60,29 +63,65 @@ type boundError struct {
 
 func (e *boundError) Error() string { return e.why }
 
-// tooDeep returns the first token that is deeper than maxJobDepth, nil where there is none: below so many brackets,
-// and so many entries and keys that each begin further to the right.
-func tooDeep(tokens token.Tokens) *token.Token {
-	flow, columns := 0, []int{}
+// A nest is what YAML is in at some place: brackets, and entries and keys that each begin further to the right.
+type nest struct {
+	flow   []int    // keys below each open bracket
+	blocks []indent // outside of brackets
+}
+
+// An indent is the column of the entries of a list, or of the keys of a mapping.
+type indent struct{ column, keys int }
+
+// outOfBounds returns the first token that is deeper than maxJobDepth, or is a key too many of its mapping, with what is
+// wrong with it; nil where there is none.
+func outOfBounds(tokens token.Tokens) (*token.Token, string) {
+	var n nest
 	for _, t := range tokens {
-		switch {
-		case t.Type == token.SequenceStartType || t.Type == token.MappingStartType:
-			flow++
-		case t.Type == token.SequenceEndType || t.Type == token.MappingEndType:
-			flow = max(0, flow-1)
-		case t.Type == token.DocumentHeaderType || t.Type == token.DocumentEndType:
-			flow, columns = 0, columns[:0]
-		case flow == 0 && opens(t):
-			for len(columns) > 0 && columns[len(columns)-1] >= t.Position.Column {
-				columns = columns[:len(columns)-1]
-			}
-			columns = append(columns, t.Position.Column)
+		keys := n.take(t)
+		if len(n.flow)+len(n.blocks) > maxJobDepth {
+			return t, "this nests deeper than jobs do"
 		}
-		if flow+len(columns) > maxJobDepth {
-			return t
+		if keys > maxJobKeys {
+			return t, fmt.Sprintf("a mapping has more than %d keys", maxJobKeys)
 		}
 	}
-	return nil
+	return nil, ""
+}
+
+// take goes on to a token, and returns how many keys its mapping has with it.
+func (n *nest) take(t *token.Token) (keys int) {
+	inner := len(n.flow) - 1
+	switch {
+	case t.Type == token.SequenceStartType || t.Type == token.MappingStartType:
+		n.flow = append(n.flow, 0)
+	case t.Type == token.SequenceEndType || t.Type == token.MappingEndType:
+		n.flow = n.flow[:max(0, inner)]
+	case t.Type == token.DocumentHeaderType || t.Type == token.DocumentEndType:
+		n.flow, n.blocks = n.flow[:0], n.blocks[:0]
+	case !opens(t):
+	case inner >= 0:
+		n.flow[inner]++
+		return n.flow[inner]
+	default:
+		return n.block(t)
+	}
+	return 0
+}
+
+// block goes on to an entry or a key outside of brackets.
+func (n *nest) block(t *token.Token) (keys int) {
+	at := t.Position.Column
+	for len(n.blocks) > 0 && n.blocks[len(n.blocks)-1].column > at {
+		n.blocks = n.blocks[:len(n.blocks)-1]
+	}
+	if len(n.blocks) == 0 || n.blocks[len(n.blocks)-1].column < at {
+		n.blocks = append(n.blocks, indent{column: at})
+	}
+	last := &n.blocks[len(n.blocks)-1]
+	if t.Type != token.SequenceEntryType {
+		last.keys++
+	}
+	return last.keys
 }
 
 // opens reports whether a token begins an entry of a list, or is a key.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,6 +191,24 @@ func TestJobsThatNestTooDeep(t *testing.T) {
 	}
 	wide := "jobs:\n" + strings.Repeat("- argv: ['[', '[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[', '{', \"- - -\"]\n  env:\n    A: 1\n    B: 2\n", 100)
 	require.Len(t, jobsOf(t, wide).jobs, 100, "what is closed again is not deep")
+}
+
+// The library compares each key of a mapping with all others of it.
+func TestJobsWithTooManyKeys(t *testing.T) {
+	t.Parallel()
+	keys := func(n int, before, after string) (text string) {
+		for i := range n {
+			text += fmt.Sprintf("%sK%d: x%s", before, i, after)
+		}
+		return text
+	}
+	for name, text := range map[string]string{"in lines": "argv: [a]\nenv:\n" + keys(1001, "  ", "\n"), "in brackets": "argv: [a]\nenv: {" + keys(1001, "", ", ") + "}", "of the document": keys(1001, "", "\n")} {
+		_, err := (&app{}).readJobs(put(t, "jobs.yaml", text, 0o600))
+		require.ErrorContains(t, err, "a mapping has more than 1000 keys", name)
+	}
+	half := keys(500, "    ", "\n")
+	f := jobsOf(t, "jobs:\n"+strings.Repeat("- argv: [a]\n  env:\n"+half, 3)+"- argv: [b]\n  env: {"+keys(500, "", ", ")+"}\n  labels: {"+keys(20, "", ", ")+"}\n")
+	require.Len(t, f.jobs, 4, "each mapping has its own: %v", f.wrong)
 }
 
 // A file that others wrote is read in the time that its length takes, or refused.

@@ -92,7 +92,8 @@ func (a *app) obeyFile(ctx context.Context, dir string) error {
 	if !control.Runs(ctx, dir) {
 		return nil
 	}
-	return control.NewClient(dir).Do(ctx, "POST", "/api/v1/policy/reload", nil, nil)
+	_, err := control.Read[policy.Change](control.NewClient(dir).API().ReloadPolicy(ctx))
+	return err
 }
 
 // sayJoined says what a join led to, and what comes next: nothing is started.

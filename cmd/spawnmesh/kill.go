@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
@@ -110,8 +110,7 @@ func endedBefore(m hub.Killed) *commands.Refused {
 }
 
 func orderKill(ctx context.Context, c *control.Client, id, reason string, grace time.Duration) (m hub.Killed, err error) {
-	req := map[string]any{"reason": reason, "grace_ms": grace.Milliseconds()}
-	err = c.Do(ctx, "POST", "/api/v1/tasks/"+url.PathEscape(id)+"/kill", req, &m)
+	m, err = control.Read[hub.Killed](c.API().KillTask(ctx, id, api.KillRequest{Reason: reason, GraceMS: grace.Milliseconds()}))
 	if err == nil && m.Task == "" {
 		err = namesNoAgent("kill")
 	}

@@ -13,10 +13,7 @@ import (
 
 // spokeAlone reports whether an instance is a spoke and no hub.
 func spokeAlone(ctx context.Context, c *control.Client) (bool, error) {
-	var v struct {
-		Role string `json:"role"`
-	}
-	err := c.Do(ctx, "GET", "/api/v1/instance", nil, &v)
+	v, err := askRunning(ctx, c)
 	return v.Role == "spoke", err
 }
 

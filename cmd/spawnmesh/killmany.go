@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -59,11 +58,12 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 	case alone && f.all:
 		return a.killHosted(ctx, c, f, reason, grace)
 	case alone: // it says whom to ask
-		return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, nil)
+		_, err := killAsked(ctx, c, ask)
+		return err
 	}
 	if f.spoke != "" { // a name that is mistyped has no agents
-		var v connectionView
-		if err := c.Do(ctx, "GET", "/api/v1/connections/"+url.PathEscape(f.spoke), nil, &v); err != nil {
+		v, err := connectionNamed(ctx, c, f.spoke)
+		if err != nil {
 			return err
 		}
 		f.spoke, ask.Spoke = v.Name, v.Name
@@ -76,7 +76,14 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 		fmt.Fprintf(a.err, "%s that hubs ordered here stay: kill each by its id; see: %s\n", numberOf(k.hosted, "agent"), a.line("agents", "--open"))
 	}
 	ask.Expected, ask.Through = k.total(), k.newest
-	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) error { return c.Do(ctx, "POST", "/api/v1/tasks/kill", ask, sum) })
+	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) (err error) {
+		*sum, err = killAsked(ctx, c, ask)
+		return err
+	})
+}
+
+func killAsked(ctx context.Context, c *control.Client, ask api.KillSelection) (hub.KillSummary, error) {
+	return control.Read[hub.KillSummary](c.API().KillTasks(ctx, ask))
 }
 
 // killMeant shows what will be killed, asks whether it is meant, and lets order do it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
@@ -133,7 +133,8 @@ func (a *app) followLogs(ctx context.Context, c *control.Client, id string, f lo
 // from a hub that was there.
 func (r *logReader) stream(ctx context.Context, follow bool) error {
 	began, after := time.Now(), r.after
-	err := r.c.Follow(ctx, fmt.Sprintf("/api/v1/tasks/%s/logs?after=%d&follow=%t", url.PathEscape(r.id), after, follow), r.line)
+	resp, err := r.c.API().GetTaskLogs(ctx, r.id, &api.GetTaskLogsParams{After: after, Follow: follow})
+	err = r.c.Stream(resp, err, r.line)
 	if r.after > after || time.Since(began) > patience {
 		r.away = time.Time{}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"math"
-	"net/url"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -18,8 +17,10 @@ import (
 
 func (a *app) showLogs(ctx context.Context, id string, f logFlags) error {
 	var v agentView
-	err := a.withReader(ctx, func(ctx context.Context, c *control.Client) error {
-		return c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(id), nil, &v)
+	var err error
+	err = a.withReader(ctx, func(ctx context.Context, c *control.Client) error {
+		v, err = agentNamed(ctx, c, id)
+		return err
 	})
 	if err != nil {
 		return err
@@ -131,10 +132,19 @@ func (l *hostLog) show(dir string, n int, stream supervisor.Stream, at map[super
 	}
 }
 
+// look asks for the agent as it is now; without an answer what is known of it stays.
+func (l *hostLog) look(ctx context.Context) error {
+	v, err := agentNamed(ctx, l.c, l.v.Task)
+	if err == nil {
+		l.v = v
+	}
+	return err
+}
+
 // over reports whether attempt n is not the last one, or nobody goes on with it.
 // What a spoke that does not run has left to a shim goes on by itself.
 func (l *hostLog) over(ctx context.Context, n int) bool {
-	err := l.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(l.v.Task), nil, &l.v)
+	err := l.look(ctx)
 	if commands.CodeOf(err) == commands.Unreachable {
 		_, err := supervisor.Read(spoke.ControlDir(filepath.Join(l.v.Dir, strconv.Itoa(n))), supervisor.Stdout, 0, 1, 0)
 		return err != nil
@@ -145,7 +155,7 @@ func (l *hostLog) over(ctx context.Context, n int) bool {
 // awaits waits for an attempt after n, and reports whether there is one.
 func (l *hostLog) awaits(ctx context.Context, n int) bool {
 	for l.follow && !l.v.State.Terminal() {
-		err := l.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(l.v.Task), nil, &l.v)
+		err := l.look(ctx)
 		if err == nil && l.v.Attempt > n {
 			return true
 		}

@@ -90,8 +90,7 @@ func (l *peerList) there(ctx context.Context, c *control.Client) ([]connectionVi
 
 // listed asks a running instance for its connections.
 func listed(ctx context.Context, c *control.Client) ([]connectionView, error) {
-	var list control.Items[connectionView]
-	err := c.Do(ctx, "GET", "/api/v1/connections", nil, &list)
+	list, err := control.Read[control.Items[connectionView]](c.API().ListConnections(ctx))
 	return list.Items, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -175,8 +176,8 @@ func (a *app) policyReload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var v policy.Change
-	if err := c.Do(ctx, "POST", "/api/v1/policy/reload", nil, &v); err != nil {
+	v, err := control.Read[policy.Change](c.API().ReloadPolicy(ctx))
+	if err != nil {
 		return err
 	}
 	if !a.forPeople() {

@@ -17,11 +17,8 @@ func (a *app) policyHere(ctx context.Context) (p *policy.Policy, inForce string,
 	if err != nil {
 		return nil, "", err
 	}
-	var v struct {
-		Policy string        `json:"policy"`
-		Held   *policy.Found `json:"held"` // nil of an instance that is no spoke
-	}
-	if err := c.Do(ctx, "GET", "/api/v1/instance", nil, &v); err != nil || v.Held == nil {
+	v, err := askRunning(ctx, c)
+	if err != nil || v.Held == nil {
 		return p, "", nil // then what holds here is not known, and the answer says so
 	}
 	if v.Policy != p.ID() {

@@ -180,7 +180,7 @@ func (f *spawnFlags) complete() (notes []string, err error) {
 
 // orderTask gives one order.
 func orderTask(ctx context.Context, c *control.Client, r hub.SpawnRequest) (got hub.SpawnAnswer, err error) {
-	if err := c.Do(ctx, "POST", "/api/v1/tasks", r.Revealed(), &got); err != nil {
+	if got, err = control.Read[hub.SpawnAnswer](c.API().CreateTask(ctx, nil, r.Revealed())); err != nil {
 		return got, unanswered(ctx, r, err)
 	}
 	if got.ID == "" {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -56,26 +56,34 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 }
 
 // askSpoke asks the spoke of an agent how it stands, and says whom it waits for.
-func (a *app) askSpoke(ctx context.Context, c *control.Client, path string, v *agentView) error {
-	if err := c.Do(ctx, "GET", path, nil, v); err != nil {
-		return err
+func (a *app) askSpoke(ctx context.Context, c *control.Client, id string) (*commands.TaskState, error) {
+	v, err := agentNamed(ctx, c, id)
+	if err != nil {
+		return nil, err
 	}
 	l := a.lasting("asking " + cmp.Or(v.Spoke, "the spoke") + ", at most 10s")
 	defer l.done()
-	return c.Do(ctx, "POST", path+"/ask", nil, &v.Asked)
+	return control.Read[*commands.TaskState](c.API().AskTask(ctx, id))
+}
+
+// agentNamed asks for an agent as it is now.
+func agentNamed(ctx context.Context, c *control.Client, id string) (agentView, error) {
+	return control.Read[agentView](c.API().GetTask(ctx, id, nil))
 }
 
 func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bool) error {
-	var v agentView
-	path := "/api/v1/tasks/" + url.PathEscape(id)
+	var asked *commands.TaskState
 	if ask {
-		if err := a.askSpoke(ctx, c, path, &v); err != nil {
+		var err error
+		if asked, err = a.askSpoke(ctx, c, id); err != nil {
 			return err
 		}
 	}
-	if err := c.Do(ctx, "GET", path+"?receipts=true", nil, &v); err != nil {
+	v, err := control.Read[agentView](c.API().GetTask(ctx, id, &api.GetTaskParams{Receipts: true}))
+	if err != nil {
 		return err
 	}
+	v.Asked = asked
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Task}})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -49,8 +48,8 @@ type teller struct {
 // once says how the agent stands if that has changed, and reports whether it has ended. A hub
 // that does not answer is spoken of by who waits for the agent.
 func (t *teller) once(ctx context.Context) (ended bool) {
-	var v hub.AgentView
-	if err := t.c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(t.id), nil, &v); err != nil {
+	v, err := agentNamed(ctx, t.c, t.id)
+	if err != nil {
 		return false
 	}
 	if v.State.Terminal() {
@@ -65,7 +64,7 @@ func (t *teller) once(ctx context.Context) (ended bool) {
 		return false
 	}
 	t.said = about
-	t.to.progress(printable(fmt.Sprintf("%s on %s: %s", commands.ShortID(v.Task), v.Spoke, t.a.standsOnHub(v, conn))))
+	t.to.progress(printable(fmt.Sprintf("%s on %s: %s", commands.ShortID(v.Task), v.Spoke, t.a.standsOnHub(v.AgentView, conn))))
 	return false
 }
 

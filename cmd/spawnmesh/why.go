@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -87,9 +86,8 @@ func (a *app) why(ctx context.Context, word string) error {
 
 // named is the agent or the spoke that a word names. One that names several of them is refused.
 func (a *app) named(ctx context.Context, c *control.Client, word string) (*agentView, *spokeView, error) {
-	var agent agentView
 	s, noSpoke := a.spoke(ctx, c, word)
-	err := c.Do(ctx, "GET", "/api/v1/tasks/"+url.PathEscape(word), nil, &agent)
+	agent, err := agentNamed(ctx, c, word)
 	code, both := commands.CodeOf(err), noSpoke == nil && s.Name == word
 	switch {
 	case noSpoke == nil && code == commands.NotFound:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -23,8 +24,9 @@ type spokeWhy struct {
 // whySpoke says what keeps a spoke from taking work.
 func (a *app) whySpoke(ctx context.Context, c *control.Client, v spokeView) error {
 	w := spokeWhy{v, []store.Refusal{}}
-	var agents control.Items[store.Mirror]
-	if err := c.Do(ctx, "GET", fmt.Sprintf("/api/v1/tasks?limit=%d", lookedAt), nil, &agents); err != nil {
+	most := lookedAt
+	agents, err := control.Read[control.Items[store.Mirror]](c.API().ListTasks(ctx, &api.ListTasksParams{Limit: &most}))
+	if err != nil {
 		return err
 	}
 	for _, m := range agents.Items {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,14 +60,36 @@ type answer[T any] interface {
 // Answer returns what was asked for, or as a [*commands.Refused] why there is none.
 func Answer[T any, R answer[T]](r R, err error) (T, error) {
 	var none T
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return none, &commands.Refused{Code: commands.Unreachable, Why: "the instance stopped while it answered", Err: err, Hint: "look once it runs again; what was asked may have been done"}
-	}
 	if err != nil {
-		return none, err
+		return none, cutOff(err)
 	}
 	if v := r.GetJSON200(); v != nil {
 		return *v, nil
 	}
 	return none, fmt.Errorf("the instance answered %s", r.Status())
+}
+
+// Read returns what was asked for as the type that a screen shows, which may have more, or other, names for it than the
+// generated one. It takes what a request of [Client.API] returns.
+func Read[T any](resp *http.Response, err error) (v T, _ error) {
+	if err != nil {
+		return v, err
+	}
+	defer resp.Body.Close()
+	err = json.NewDecoder(resp.Body).Decode(&v)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if _, other := errors.AsType[*json.SyntaxError](err); other {
+		return v, fmt.Errorf("reading the answer of %s %s: %w", resp.Request.Method, resp.Request.URL.Path, err)
+	}
+	return v, cutOff(err)
+}
+
+// cutOff says what it means that an answer began and did not end.
+func cutOff(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return &commands.Refused{Code: commands.Unreachable, Why: "the instance stopped while it answered", Err: err, Hint: "look once it runs again; what was asked may have been done"}
+	}
+	return err
 }

@@ -66,7 +66,7 @@ func notRunning(err error) bool {
 
 // Do asks method path with body in (nil for none) and reads the answer into out
 // (nil to drop it). A problem comes back as [*commands.Refused]; an instance
-// that does not run is [commands.Unreachable].
+// that does not run is [commands.Unreachable]. Commands ask by [Client.API] instead.
 func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
 	resp, err := c.send(ctx, method, path, in)
 	if err != nil {
@@ -90,15 +90,25 @@ type Items[T any] struct {
 	Next  string `json:"next"` // the cursor of what comes after these; "" = there is no more
 }
 
-// Follow asks GET path and hands the data of each server-sent event of the answer to each, until
-// the event end or each returns an error. An answer that ends without it was cut off.
+// Follow is [Client.Stream] of the answer to GET path, as [Client.Do] asks.
 func (c *Client) Follow(ctx context.Context, path string, each func(json.RawMessage) error) error {
 	resp, err := c.send(ctx, http.MethodGet, path, nil)
+	return c.Stream(resp, err, each)
+}
+
+// Stream hands the data of each server-sent event of an answer to each, until the event end or each returns an error. An
+// answer that ends without it was cut off. It takes what a request of [Client.API] returns.
+func (c *Client) Stream(resp *http.Response, err error, each func(json.RawMessage) error) error {
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	for e, err := range sse.Read(resp.Body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
+	body := io.Reader(resp.Body)
+	if b, ok := body.(*bounded); ok { // each event is, and there may be any number of them
+		body = b.ReadCloser
+	}
+	path := resp.Request.URL.Path
+	for e, err := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
 		switch {
 		case err != nil:
 			return c.broken(http.MethodGet, path, err)
