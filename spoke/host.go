@@ -3,7 +3,9 @@ package spoke
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,23 +37,29 @@ type Desk struct {
 	db      *store.DB
 	backlog *backlog.Backlog
 	dir     string
-	lacks   func() string // what the disk lacks for something to be started; "" = nothing
-	live    *live         // nil where no spoke runs
+	lacks   func() string         // what the disk lacks for something to be started; "" = nothing
+	rules   func() *policy.Policy // that decide at a start; nil where they cannot be read
+	live    *live                 // nil where no spoke runs
 	slots   int
 }
 
 // DeskOf answers about the agents of an instance that does not run.
 func DeskOf(db *store.DB, dir string) Desk {
-	return Desk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, nil, 0}
+	return Desk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, func() *policy.Policy { return rulesOf(dir) }, nil, 0}
+}
+
+// rulesOf is the policy that a spoke would start with. What is wrong with it is said where it decides.
+func rulesOf(dir string) *policy.Policy {
+	rules, err := policy.Load(dir)
+	if err != nil {
+		return nil
+	}
+	return rules
 }
 
 // lacksByFile says what the disk lacks by the policy that a spoke would start with.
 func lacksByFile(dir string) string {
-	rules, err := policy.Load(dir)
-	if err != nil { // what is wrong with it is said where it decides
-		rules = &policy.Policy{}
-	}
-	return short(dir, Reserve(rules))
+	return short(dir, Reserve(cmp.Or(rulesOf(dir), &policy.Policy{})))
 }
 
 // Agents returns the agents that run here, or ran, newest first, and before which id the list goes on. None
@@ -110,10 +118,36 @@ func (d Desk) Why(ctx context.Context, text, actor string) (backlog.Why, error) 
 		return backlog.Why{}, err
 	}
 	why, err := ws.Why(ctx, text)
-	if err == nil && why.Task.State == commands.Queued {
-		d.hold(&why)
+	if err != nil || why.Task.State != commands.Queued {
+		return why, err
 	}
-	return why, err
+	d.hold(&why)
+	a, err := d.backlog.Agent(ctx, why.Task.ID)
+	if err != nil {
+		return why, err
+	}
+	return why, d.judge(&why, a.Spec)
+}
+
+// judge adds what the policy has against an agent that it let in when it was another one: where it
+// lacks a capability nobody claims the agent, and whatever else it refuses ends at the start.
+// Values stay sealed, so what is wrong with one is told at the start only.
+func (d Desk) judge(why *backlog.Why, spec []byte) error {
+	rules := d.rules()
+	if rules == nil {
+		return nil
+	}
+	var s commands.Spawn
+	if err := json.Unmarshal(spec, &s); err != nil {
+		return fmt.Errorf("reading the order of agent %s: %w", why.Task.ID, err)
+	}
+	// Its only claimer is this spoke, and what that lacks the policy says.
+	why.Reasons = slices.DeleteFunc(why.Reasons, func(r backlog.WhyReason) bool { return r.Stage == "capability" })
+	if r := rules.Foresee(&s, nil); r != nil {
+		why.Claimable, why.By = false, nil
+		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "policy", What: fmt.Sprintf("the policy, version %s, refuses it: %s", rules.ID(), r.Why), Hint: r.Hint + "; after a change there: spawnmesh spoke policy reload"})
+	}
+	return nil
 }
 
 // hold adds why this host starts nothing, where that is so.
@@ -159,7 +193,7 @@ func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor str
 
 // Desk answers about the agents of this spoke.
 func (s *Spoke) Desk() Desk {
-	return Desk{s.DB, s.backlog, s.Dir, s.lacksRoom, &s.live, s.Slots}
+	return Desk{s.DB, s.backlog, s.Dir, s.lacksRoom, s.Policy.Now, &s.live, s.Slots}
 }
 
 // Fitting returns what tells those agents apart that a text of a person fits.

@@ -12,7 +12,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // allBytes are all that a file can hold, and no text.
@@ -184,6 +186,45 @@ func TestAHostMayTakeNoFiles(t *testing.T) {
 	require.NoError(t, err)
 	meshtest.Await(t, "the heartbeat", func() bool { return order(file) == nil })
 	require.Equal(t, commands.Completed, m.Wait(t, m.Order(t, input)).State)
+}
+
+// An order that brings files, taken before its host took none any more, waits; its host is told why, by the
+// spoke and where none runs, and what changes that.
+func TestAHostIsToldWhyFilesKeepAnAgentWaiting(t *testing.T) {
+	t.Parallel()
+	const rules = "version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"
+	m := meshtest.Plan{Policy: meshtest.Loose(rules + "inline_files: true\n"), Slots: 1}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	busy := m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, busy, commands.Running)
+	r := asks("cat", "a")
+	r.Spawn.Files, r.Values = []commands.File{{Path: "a"}}, commands.Values{commands.NewSecret("x")}
+	task := m.Order(t, r)
+	meshtest.Await(t, "the order to be taken", func() bool { return m.Agent(t, task).AcceptedAt != nil })
+	change, err := rewrite(t, s, rules)
+	require.NoError(t, err)
+	refusal := backlog.WhyReason{Stage: "policy", What: "the policy, version " + change.Policy + ", refuses it: files and standard input of an order are not allowed on this spoke",
+		Hint: "its host can allow them with inline_files: true in policy.yaml; after a change there: spawnmesh spoke policy reload"}
+	why := func() (w backlog.Why) { s.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &w); return w }
+
+	require.Contains(t, why().Reasons, refusal)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+busy+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, busy)
+	meshtest.Await(t, "the slot", func() bool { return len(why().Reasons) == 1 })
+	require.Equal(t, []backlog.WhyReason{refusal}, why().Reasons, "and nothing else")
+	require.False(t, why().Claimable)
+	m.Stop(t, "attic")
+	in := s.Visit(t)
+	atRest, err := spoke.DeskOf(in.DB, s.Dir).Why(t.Context(), task, "uid:0")
+	require.NoError(t, err)
+	require.NoError(t, in.Close(t.Context()))
+	require.Contains(t, atRest.Reasons, refusal)
+	m.Start(t, "attic")
+
+	_, err = rewrite(t, s, rules+"inline_files: true\n")
+
+	require.NoError(t, err)
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
 }
 
 // A hub that asks for no capability, and for no permission, puts nothing into another place.

@@ -30,6 +30,9 @@ func judgeAgain(rules *policy.Policy, r *run, env environment) (backlog.End, boo
 		why = commands.CapabilityMissing
 	}
 	text := fmt.Sprintf("not started: the spoke had accepted it, and its policy, now version %s, refuses it: %s", rules.ID(), refused.Why)
+	if refused.Hint != "" {
+		text += "; " + refused.Hint
+	}
 	return backlog.End{Outcome: commands.CouldNotStart, Why: why, Policy: rules.ID(), Exit: commands.Exit{Code: -1, Error: commands.Clean(text, 1000)}}, false
 }
 

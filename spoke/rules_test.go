@@ -68,6 +68,7 @@ func TestThePolicyIsAskedAgainAtTheStart(t *testing.T) {
 		require.Equal(t, commands.Unavailable, v.State)
 		require.Equal(t, commands.PolicyDenied, v.Reason)
 		require.Contains(t, string(v.Result), "not started: the spoke had accepted it, and its policy, now version "+change.Policy+", refuses it")
+		require.Contains(t, string(v.Result), "in policy.yaml", "and what would change that")
 		require.Equal(t, change.Policy, v.Policy, "the version that refused it")
 		require.Nil(t, v.StartedAt)
 	}
