@@ -26,7 +26,7 @@ type run struct {
 	shim   supervisor.Shim
 	over   bool                  // its end is recorded
 	start  *backlog.Start        // to be recorded with its end; nil = it is recorded by itself
-	found  bool                  // its directory was there before it was claimed as a retry
+	found  bool                  // its directory was there before it was claimed
 	from   time.Time             // when this process asked for its claim; zero = an earlier one did
 	ran    time.Time             // when its agent started, once it has ended; zero = it did not, or nobody knows
 	since  supervisor.Instant    // no later than its claim was; 0 = not known

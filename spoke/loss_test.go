@@ -71,3 +71,35 @@ func TestAFailureIsNoLoss(t *testing.T) {
 	require.Equal(t, 1, runs)
 	require.Equal(t, commands.Failed, v.State)
 }
+
+// A directory that is there before its attempt may be one that has run: nothing is started in it, which is
+// said as what it is, and the next attempt has the next number.
+func TestADirectoryThatIsThereAlready(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	for name, tt := range map[string]struct {
+		retries, attempts int
+		state             commands.State
+	}{
+		"without a retry that is left": {1, 2, commands.Failed},
+		"with one":                     {2, 3, commands.Completed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, runs := runsUntilEnd(t, m, commands.Spawn{MaxRetries: tt.retries}, `[ $SPAWNMESH_ATTEMPT != 1 ] || { mkdir ../../2; exit 1; }`)
+
+			require.Equal(t, tt.state, v.State, "%s", v.Result)
+			require.Equal(t, tt.attempts-1, runs, "each ran but the one whose directory was there")
+			require.Equal(t, tt.attempts, v.Attempt)
+			says := "the directory agents/" + v.Task + "/2 of attempt 2 is there already, and this spoke did not make it"
+			if tt.state == commands.Failed {
+				require.Contains(t, string(v.Result), says)
+			} else {
+				require.Equal(t, commands.Interrupted, v.Attempts[1].Outcome)
+				require.Contains(t, v.Attempts[1].Exit.Error, says)
+			}
+			require.NotContains(t, v.Sentence(), s.Dir)
+		})
+	}
+	require.Contains(t, s.Log.String(), "the directory of an attempt was there before it; nothing is started in it")
+}

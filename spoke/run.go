@@ -96,6 +96,9 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		if exit.Outcome == supervisor.NeverStarted && r.begun {
 			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
 		}
+		if exit.Outcome == supervisor.Lost && r.found && !r.begun {
+			exit.Reason = fmt.Sprintf("the directory agents/%s/%d of attempt %d is there already, and this spoke did not make it: a backup was restored, or somebody made it; nothing was started", r.fence.Task, r.fence.Attempt, r.fence.Attempt)
+		}
 		if exit.Outcome == supervisor.Lost && !r.seen.IsZero() {
 			exit.Reason += "; the spoke saw it last at " + r.seen.UTC().Format(time.RFC3339)
 		}

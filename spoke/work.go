@@ -117,9 +117,10 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		s.live.add(r)
-		found := exists(r.dir)
-		r.found = found && !r.begun && c.Fence.Attempt > 1 // an earlier attempt of the task may have made it
-		if r.begun || found {
+		if r.found = !r.begun && exists(r.dir); r.found {
+			s.Log.WarnContext(ctx, "the directory of an attempt was there before it; nothing is started in it", "id", c.Fence.Task, "attempt", c.Fence.Attempt, "directory", r.dir)
+		}
+		if r.begun || r.found {
 			s.attempts.Go(func() { s.takeOver(late, r) })
 		} else {
 			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
@@ -277,6 +278,7 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 	user, former := s.usersOf(r)
 	return supervisor.Adopt(ctx, r.control(), supervisor.Known{
 		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
-		User: user, Former: former, Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout), Found: r.found,
+		User: user, Former: former, Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout),
+		Found: r.found && r.fence.Attempt > 1, // an earlier attempt of the task may have made it
 	})
 }
