@@ -2,9 +2,14 @@ package listener
 
 import (
 	"cmp"
+	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -37,18 +42,27 @@ func (b Bounds) Check() error {
 	return nil
 }
 
+// Why a connection is one too many.
+const (
+	ByAddress = "address" // its address has half of those that there may be
+	ByAll     = "all"     // there are as many as there may be
+)
+
 // bounded closes connections that are too many.
 type bounded struct {
 	net.Listener
 	most int
+	log  *slog.Logger
+	said *seldom // of connections that were closed
 
-	mu  sync.Mutex // guards what follows
-	all int
-	of  map[netip.Addr]int
+	mu      sync.Mutex // guards what follows
+	all     int
+	of      map[netip.Addr]int
+	refused map[string]int // by cause
 }
 
-func bound(l net.Listener, most int) *bounded {
-	return &bounded{Listener: l, most: most, of: map[netip.Addr]int{}}
+func bound(l net.Listener, most int, log *slog.Logger) *bounded {
+	return &bounded{Listener: l, most: most, log: log, said: newSeldom(rate.Every(time.Minute), 3), of: map[netip.Addr]int{}, refused: map[string]int{ByAddress: 0, ByAll: 0}}
 }
 
 // Accept waits for a connection that there is room for.
@@ -59,22 +73,40 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		if b.admit(from) {
+		cause := b.admit(from)
+		if cause == "" {
 			return &counted{Conn: c, left: sync.OnceFunc(func() { b.leave(from) })}, nil
 		}
-		_ = c.Close() // nothing was said
+		if unsaid, now := b.said.due(); now {
+			b.log.Warn("a connection to the API was refused; there are too many", "from", from, "cause", cause, "most", b.most, "unsaid", unsaid)
+		}
+		_ = c.Close() // nothing was said to it
 	}
 }
 
-func (b *bounded) admit(from netip.Addr) bool {
+// admit counts a connection, or says why it is one too many.
+func (b *bounded) admit(from netip.Addr) (cause string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.all >= b.most || b.of[from] >= b.most/2 {
-		return false
+	switch {
+	case b.all >= b.most:
+		cause = ByAll
+	case b.of[from] >= b.most/2:
+		cause = ByAddress
+	default:
+		b.all++
+		b.of[from]++
+		return ""
 	}
-	b.all++
-	b.of[from]++
-	return true
+	b.refused[cause]++
+	return cause
+}
+
+// refusals counts the connections that were closed, by cause.
+func (b *bounded) refusals() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.refused)
 }
 
 func (b *bounded) leave(from netip.Addr) {

@@ -1,11 +1,16 @@
 package listener
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,50 +22,133 @@ import (
 
 const patience = 30 * time.Second
 
-// One address does not get all connections, and a place is free again when its connection is closed.
-func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
-	t.Parallel()
+// A front is a bounded listener that somebody dials.
+type front struct {
+	*bounded
+	said     lines
+	accepted chan net.Conn
+}
+
+func newFront(t *testing.T, most int) *front {
+	t.Helper()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l := bound(taken, DefaultConnections)
-	defer l.Close()
-	accepted := make(chan net.Conn, DefaultConnections)
+	f := &front{accepted: make(chan net.Conn, most)}
+	f.bounded = bound(taken, most, slog.New(slog.NewTextHandler(&f.said, nil)))
+	t.Cleanup(func() { f.Close() })
 	go func() {
 		for {
-			c, err := l.Accept()
+			c, err := f.Accept()
 			if err != nil {
 				return
 			}
-			accepted <- c
+			f.accepted <- c
 		}
 	}()
-	dial := func(last byte) net.Conn {
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}).Dial("tcp", taken.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-		return c
-	}
-	isCut := func(c net.Conn) bool {
-		_, err := c.Read(make([]byte, 1))
-		return err != nil
-	}
+	return f
+}
+
+// dial connects from the address 127.0.0.last.
+func (f *front) dial(t *testing.T, last byte) net.Conn {
+	t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}).Dial("tcp", f.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// admits requires that a connection from an address is kept.
+func (f *front) admits(t *testing.T, last byte) net.Conn {
+	t.Helper()
+	f.dial(t, last)
+	c := <-f.accepted
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// refuses requires that one is closed.
+func (f *front) refuses(t *testing.T, last byte) {
+	t.Helper()
+	_, err := f.dial(t, last).Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+}
+
+// One address does not get all connections, and a place is free again when its connection is closed.
+func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, DefaultConnections)
 	var first net.Conn
 	for range DefaultConnections / 2 {
-		dial(2)
-		c := <-accepted
-		t.Cleanup(func() { c.Close() })
-		first = c
+		first = f.admits(t, 2)
 	}
 
-	require.True(t, isCut(dial(2)), "there are too many of this address")
-	dial(3)
-	require.NoError(t, (<-accepted).Close(), "there is room for another one")
+	f.refuses(t, 2)
+	require.NoError(t, f.admits(t, 3).Close(), "there is room for another one")
 	require.NoError(t, first.Close())
 	require.Error(t, first.Close(), "and its place is given back once")
-	dial(2)
-	require.NoError(t, (<-accepted).Close())
-	require.Equal(t, DefaultConnections/2-1, l.all)
+	require.NoError(t, f.admits(t, 2).Close())
+	require.Equal(t, DefaultConnections/2-1, f.all)
+}
+
+// Connections that are refused are counted by cause, and few lines say so, however many they are.
+func TestRefusedConnectionsAreCountedAndSaid(t *testing.T) {
+	t.Parallel()
+	f := newFront(t, 4)
+	f.admits(t, 2)
+	f.admits(t, 2)
+	f.refuses(t, 2)
+	f.admits(t, 3)
+	f.admits(t, 3)
+
+	const more = 20
+	for range more {
+		f.refuses(t, 4)
+	}
+
+	require.Equal(t, map[string]int{ByAddress: 1, ByAll: more}, f.refusals())
+	said := f.said.String()
+	require.Contains(t, said, `level=WARN msg="a connection to the API was refused; there are too many" from=127.0.0.2 cause=address most=4 unsaid=0`)
+	require.Contains(t, said, `from=127.0.0.4 cause=all`)
+	require.Equal(t, 3, strings.Count(said, "\n"))
+}
+
+// lines are what was logged.
+type lines struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.String()
+}
+
+// A token that the database does not know any more is looked up in turn again; one of another secret with the same id
+// is not forgotten for that.
+func TestATokenThatIsForgottenIsNotKnown(t *testing.T) {
+	t.Parallel()
+	l, known := newLimits(DefaultRate), token.New()
+	other := token.New()
+	other.ID = known.ID
+	require.NoError(t, l.count(known))
+	require.True(t, l.knows(known))
+	require.False(t, l.knows(other))
+
+	l.forget(other)
+	require.True(t, l.knows(known))
+	l.forget(known)
+
+	require.False(t, l.knows(known))
+	require.Empty(t, l.tokens, "nothing is kept of it")
 }
 
 // A token has a rate of its own, and so has an address without one.

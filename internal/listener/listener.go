@@ -40,6 +40,7 @@ type Config struct {
 // A Listener has the address of a [Config].
 type Listener struct {
 	net    net.Listener
+	bound  *bounded
 	scheme string
 	hosts  map[string]bool // as requests name them
 	log    *slog.Logger
@@ -71,10 +72,11 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Listener, error) {
 	if err != nil {
 		return nil, commands.Refuse(commands.Validation, "serving the API on %s: %v", c.Address, err)
 	}
-	l.net = bound(taken, bounds.Connections)
+	l.bound = bound(taken, bounds.Connections, log)
+	l.net = l.bound
 	if pair != nil {
 		l.scheme = "https"
-		l.net = tls.NewListener(l.net, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: pair.get, NextProtos: []string{"http/1.1"}})
+		l.net = tls.NewListener(l.bound, &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: pair.get, NextProtos: []string{"http/1.1"}})
 	}
 	l.hosts = c.hosts(taken.Addr().(*net.TCPAddr), pair != nil)
 	return l, nil
@@ -119,6 +121,9 @@ func (c Config) hosts(at *net.TCPAddr, secure bool) map[string]bool {
 
 // URL is where the API is.
 func (l *Listener) URL() string { return l.scheme + "://" + l.net.Addr().String() }
+
+// RefusedConnections counts the connections that were closed because there were too many, by cause.
+func (l *Listener) RefusedConnections() map[string]int { return l.bound.refusals() }
 
 // Close lets the address go. It is for who does not serve.
 func (l *Listener) Close() error { return l.net.Close() }

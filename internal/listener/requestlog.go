@@ -7,10 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
@@ -19,12 +16,11 @@ import (
 // was sent it has the path alone, without what follows ?.
 type requestLog struct {
 	log     *slog.Logger
-	refused *rate.Limiter // lines about refusals, which anybody can cause
-	unsaid  atomic.Int64  // that were too many since the last line
+	refused *seldom
 }
 
 func newRequestLog(log *slog.Logger) *requestLog {
-	return &requestLog{log: log, refused: rate.NewLimiter(10, 50)}
+	return &requestLog{log: log, refused: newSeldom(10, 50)}
 }
 
 // A request is one that is being answered.
@@ -55,11 +51,9 @@ func (q *request) end() {
 	reads := q.r.Method == http.MethodGet || q.r.Method == http.MethodHead
 	switch status := q.w.status; {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests, status == http.StatusMisdirectedRequest:
-		if !q.log.refused.Allow() {
-			q.log.unsaid.Add(1)
-			return
+		if unsaid, now := q.log.refused.due(); now {
+			log.WarnContext(ctx, "a request to the API was refused", append(about, "from", addressOf(q.r).Addr(), "unsaid", unsaid)...)
 		}
-		log.WarnContext(ctx, "a request to the API was refused", append(about, "from", addressOf(q.r).Addr(), "unsaid", q.log.unsaid.Swap(0))...)
 	case reads && status < http.StatusInternalServerError:
 		log.DebugContext(ctx, "a request to the API was answered", about...)
 	default:

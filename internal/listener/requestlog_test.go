@@ -3,7 +3,10 @@ package listener_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -104,4 +107,32 @@ func TestBoundsAreSettings(t *testing.T) {
 	for _, b := range []listener.Bounds{{Connections: 1}, {Rate: -1}, {Open: 1 << 17}} {
 		require.Error(t, b.Check(), "%+v", b)
 	}
+}
+
+// A metric counts the connections that were one too many.
+func TestRefusedConnectionsAreAMetric(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{API: &listener.Config{Address: "127.0.0.1:0", Bounds: listener.Bounds{Connections: 4}}}.Start(t)
+	at, err := url.Parse(m.Hub.API)
+	require.NoError(t, err)
+	for range 3 {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", at.Host)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	owner := asks(t, m, token(t, m, "boss", api.Owner, api.Everywhere).Token, 2)
+
+	meshtest.Await(t, "the count", func() bool {
+		return strings.Contains(owner.metrics(t), `spawnmesh_api_connections_refused_total{cause="address"} 1`)
+	})
+	require.Contains(t, owner.metrics(t), `spawnmesh_api_connections_refused_total{cause="all"} 0`, "what has not happened is zero")
+}
+
+func (p *program) metrics(t *testing.T) string {
+	t.Helper()
+	resp := p.send(t.Context(), t, "GET", "/metrics", "")
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(text)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -97,7 +98,7 @@ type alerts struct {
 // is counted.
 func TestMetricsOfAMesh(t *testing.T) {
 	t.Parallel()
-	m := Plan{Slots: 1}.Start(t, "attic")
+	m := Plan{Slots: 1, API: &listener.Config{Address: "127.0.0.1:0"}}.Start(t, "attic")
 	spoke := m.Spokes["attic"]
 	m.Wait(t, m.Noop(t, "attic"))
 	require.Equal(t, commands.Failed, m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", "exit 3 # swordfish"}, Title: "swordfish"}})).State)

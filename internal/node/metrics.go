@@ -32,6 +32,9 @@ func (n *Node) newMetrics() *metrics.Registry {
 	if n.Spoke != nil {
 		n.spokeFigures(r)
 	}
+	if n.API != nil {
+		n.apiFigures(r)
+	}
 	return r
 }
 
@@ -60,6 +63,17 @@ func (n *Node) instanceFigures(r *metrics.Registry) {
 	r.Group("outages", time.Second, 0, func(context.Context) ([]metrics.Reading, error) {
 		return []metrics.Reading{one(outages, float64(n.Instance.DB.Outages()))}, nil
 	}, outages)
+}
+
+// apiFigures are what the API for other programs has refused before it was asked anything.
+func (n *Node) apiFigures(r *metrics.Registry) {
+	refused := metrics.NewFigure("api_connections_refused_total", "Connections to the API that were closed because there were too many: of one address, or of all.", metrics.Counter, "cause")
+	r.Group("api", time.Second, 0, func(context.Context) (list []metrics.Reading, _ error) {
+		for cause, count := range n.API.RefusedConnections() {
+			list = append(list, metrics.Reading{Of: refused, Value: float64(count), Labels: []string{cause}})
+		}
+		return list, nil
+	}, refused)
 }
 
 // spokeFigures are what a spoke knows of itself.
