@@ -58,6 +58,14 @@ func (h *Hub) Received(ctx context.Context, v *AgentView) (err error) {
 	return err
 }
 
+// InLine adds to an agent what stands before it on its spoke.
+func (h *Hub) InLine(ctx context.Context, v *AgentView) (err error) {
+	if v.State == commands.Queued && v.AcceptedAt != nil && v.Attempt == 0 {
+		v.Before, err = h.DB.Before(ctx, v.Mirror)
+	}
+	return err
+}
+
 func viewOf(m store.Mirror) AgentView {
 	r, _ := commands.ReadResult(m.Result)
 	return AgentView{Mirror: m, ExitCode: r.ExitCode()}

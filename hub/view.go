@@ -15,6 +15,7 @@ type AgentView struct {
 	ExitCode *int               `json:"exit_code,omitempty"` // of the last attempt's process
 	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
 	Output   []store.LogStream  `json:"output,omitempty"` // what of it has arrived
+	Before   *int               `json:"before,omitempty"` // orders of this hub that its spoke takes before it; nil = not known, or it has begun
 }
 
 // Sentence says in a few words how an agent stands.

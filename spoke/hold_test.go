@@ -23,7 +23,7 @@ func TestWhyAHostStartsNothing(t *testing.T) {
 		"nothing":              {Desk{dir: "D", lacks: func() string { return "" }, live: &live{}, slots: 1}, nil},
 	} {
 		why := ready()
-		tt.desk.hold(&why)
+		tt.desk.hold(&why, nil)
 		var said []string
 		for _, r := range why.Reasons {
 			said = append(said, r.What)

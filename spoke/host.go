@@ -121,7 +121,11 @@ func (d Desk) Why(ctx context.Context, text, actor string) (backlog.Why, error) 
 	if err != nil || why.Task.State != commands.Queued {
 		return why, err
 	}
-	d.hold(&why)
+	before, err := ws.Before(ctx, why.Task.ID)
+	if err != nil {
+		return why, err
+	}
+	d.hold(&why, before)
 	a, err := d.backlog.Agent(ctx, why.Task.ID)
 	if err != nil {
 		return why, err
@@ -150,8 +154,9 @@ func (d Desk) judge(why *backlog.Why, spec []byte) error {
 	return nil
 }
 
-// hold adds why this host starts nothing, where that is so.
-func (d Desk) hold(why *backlog.Why) {
+// hold adds why this host starts nothing, where that is so. So many orders of the same hub stand before
+// it; nil = not known.
+func (d Desk) hold(why *backlog.Why, before *int) {
 	var reasons []backlog.WhyReason
 	if d.live == nil {
 		reasons = append(reasons, backlog.WhyReason{Stage: "spoke", What: "no spoke runs here", Hint: "spawnmesh spoke run"})
@@ -160,7 +165,11 @@ func (d Desk) hold(why *backlog.Why) {
 		reasons = append(reasons, backlog.WhyReason{Stage: "disk", What: "the disk of the data directory " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
 	}
 	if d.live != nil && d.live.count() >= d.slots {
-		reasons = append(reasons, backlog.WhyReason{Stage: "slots", What: fmt.Sprintf("no slot is free, of %d", d.slots), Hint: "it starts when one is free"})
+		what := fmt.Sprintf("no slot is free, of %d", d.slots)
+		if before != nil {
+			what += "; " + backlog.InLine(*before, "its hub")
+		}
+		reasons = append(reasons, backlog.WhyReason{Stage: "slots", What: what, Hint: "it starts when one is free"})
 	}
 	if len(reasons) > 0 {
 		why.Claimable, why.By = false, nil

@@ -121,3 +121,20 @@ func (db *DB) amongNewest(ctx context.Context, t MirrorTerms) (page []string, ne
 	})
 	return page, next, err
 }
+
+// mirrorsBefore is among how many open mirrors of a connection those are counted that stand before one.
+const mirrorsBefore = 1000
+
+// Before counts the orders that their spoke takes before one that it has accepted and not begun: of a higher
+// priority, or given earlier. It is nil where the spoke has too much to do to be counted.
+func (db *DB) Before(ctx context.Context, m Mirror) (before *int, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `SELECT CASE WHEN count(*) <= $1 THEN count(*) FILTER (WHERE started_at IS NULL AND attempt = 0 AND (-priority, command) < (-$3::int, $4::uuid)) END
+			FROM (SELECT priority, command, started_at, attempt FROM mirrors WHERE conn = $2 AND accepted_at IS NOT NULL AND ended_at IS NULL LIMIT $1 + 1) AS open`,
+			mirrorsBefore, m.Conn, m.Priority, m.Command).Scan(&before)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("counting the orders before agent %s: %w", m.Task, err)
+	}
+	return before, nil
+}

@@ -102,7 +102,11 @@ func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
 	case v.Attempt > 0:
 		return "it waits for its next try" + nextTry(v)
 	case conn.Running >= conn.Slots:
-		return fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
+		said := fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
+		if v.Before != nil {
+			said += "; " + backlog.InLine(*v.Before, "this hub")
+		}
+		return said
 	}
 	// As it is typed there: the options of this call are about this hub.
 	return fmt.Sprintf("it waits for %s to start it, which had %d of its %d slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why %s", v.Spoke, conn.Running, conn.Slots, commands.ShortID(v.Task))

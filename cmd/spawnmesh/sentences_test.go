@@ -128,6 +128,9 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic"}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", AcceptedAt: &now, Task: "7"}}
 	again := accepted
 	again.Attempt = 1
+	second := accepted
+	second.Before = new(int)
+	*second.Before = 1
 	busy, full := conn(store.Active, true, commands.ConnectionView{}), conn(store.Active, true, commands.ConnectionView{})
 	busy.Running, full.StartsNone = 4, "its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve)"
 	holds := commands.ConnectionView{State: "suspended", Reason: "holiday"}
@@ -146,9 +149,10 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		"attic has accepted it and may have started it; what became of it is told when the link, which is down (never heard of), is up":        {accepted, conn(store.Active, false, commands.ConnectionView{})},
 		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                              {accepted, differs},
 		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + inboxNext: {ordered, kept},
-		"it waits for attic to accept it":                {ordered, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for a free slot on attic, which has 4": {accepted, busy},
+		"it waits for attic to accept it":                                                      {ordered, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for its next try":                                                            {again, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for a free slot on attic, which has 4":                                       {accepted, busy},
+		"it waits for a free slot on attic, which has 4; 1 order of this hub stands before it": {second, busy},
 		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why 7":                        {accepted, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for attic, which starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when its host has mended that": {accepted, full},
 	}

@@ -1802,6 +1802,9 @@ type Task struct {
 	// Attempts The ends of those that another attempt follows, or may, as the spoke signed them.
 	Attempts []json.RawMessage `json:"attempts,omitempty,omitzero"`
 
+	// Before Of one agent of a hub that its spoke has accepted and not begun: how many orders of this hub the spoke takes before it, as far as is known here. Absent where more than 1000 are open there.
+	Before *int `json:"before,omitempty"`
+
 	// Command The id of the order.
 	Command string `json:"command"`
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -32,7 +33,7 @@ func TestAnAgentThatWaitsForASlot(t *testing.T) {
 	m, s, runs, waits := busy(t)
 	why := func() (w backlog.Why) { s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &w); return w }
 
-	require.Equal(t, []backlog.WhyReason{{Stage: "slots", What: "no slot is free, of 1", Hint: "it starts when one is free"}}, why().Reasons)
+	require.Equal(t, []backlog.WhyReason{{Stage: "slots", What: "no slot is free, of 1; it is the next order of its hub", Hint: "it starts when one is free"}}, why().Reasons)
 	require.False(t, why().Claimable)
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, waits)
@@ -143,4 +144,31 @@ func TestASuspensionIsToldLater(t *testing.T) {
 	m.Turn(t, "attic", "suspend")
 	m.Turn(t, "attic", "revoke")
 	Await(t, "the end at the spoke", state(store.Revoked, "peer"))
+}
+
+// Who waits for a free slot is told how many orders of the same hub stand before him, here and there.
+func TestAnAgentThatWaitsInLine(t *testing.T) {
+	t.Parallel()
+	m, s, _, first := busy(t)
+	accept := func(r hub.SpawnRequest) string {
+		task := m.Order(t, r)
+		Await(t, "its acceptance", func() bool { return m.Agent(t, task).AcceptedAt != nil })
+		return task
+	}
+	noop := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}
+	file := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Files: []commands.File{{Path: "a"}}}, Values: commands.Values{commands.NewSecret("x")}}
+	urgent := noop
+	urgent.Spawn.Priority = 5
+	second, third, before := accept(file), accept(noop), accept(urgent)
+
+	for task, n := range map[string]int{before: 0, first: 1, second: 2, third: 3} {
+		says := []string{"it is the next order of its hub", "1 order of its hub stands before it", "2 orders of its hub stand before it", "3 orders of its hub stand before it"}[n]
+		var why backlog.Why
+		s.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &why)
+		require.Len(t, why.Reasons, 1)
+		require.Equal(t, "no slot is free, of 1; "+says, why.Reasons[0].What)
+		v := m.Agent(t, task)
+		require.NotNil(t, v.Before)
+		require.Equal(t, n, *v.Before)
+	}
 }

@@ -20,7 +20,7 @@ func seen(ctx context.Context, v api.Task) api.Task {
 		State: v.State, StateReason: v.StateReason, Refusals: mapped(v.Refusals, seenRefusal), RefusedReports: v.RefusedReports, Attempt: v.Attempt, ExitCode: v.ExitCode,
 		CreatedBy: v.CreatedBy, Command: v.Command, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
 		ExpiresAt: v.ExpiresAt, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, AcceptedAt: v.AcceptedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
-		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt}
+		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt, Before: v.Before}
 }
 
 func seenRefusal(r api.Refusal) api.Refusal {

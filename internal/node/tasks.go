@@ -118,6 +118,9 @@ func (s resources) GetTask(ctx context.Context, r api.GetTaskRequestObject) (api
 		return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(seen(ctx, hostedOf(v)))}, err
 	}
 	v, err := s.n.Hub.Agent(ctx, r.Task, wait, r.Params.Since)
+	if err == nil {
+		err = s.n.Hub.InLine(ctx, &v)
+	}
 	if err == nil && r.Params.Receipts {
 		err = s.n.Hub.Received(ctx, &v)
 	}

@@ -25,7 +25,7 @@ func taskOf(m store.Mirror) api.Task {
 // orderedOf is an agent as its hub knows it.
 func orderedOf(a hub.AgentView) api.Task {
 	v := taskOf(a.Mirror)
-	v.ExitCode, v.Receipts, v.Output = a.ExitCode, mapped(a.Receipts, receiptOf), mapped(a.Output, outputOf)
+	v.ExitCode, v.Receipts, v.Output, v.Before = a.ExitCode, mapped(a.Receipts, receiptOf), mapped(a.Output, outputOf), a.Before
 	return v
 }
 

@@ -138,7 +138,12 @@ func (l *large) readers() map[string]func(context.Context) error {
 			list, err := l.main.ShowAll(ctx, []string{l.id(30), l.id(l.ended + 30)})
 			return counted(len(list), 2, err)
 		},
-		"why a task waits":                    func(ctx context.Context) error { _, err := l.main.Why(ctx, l.id(l.ended+30)); return err },
+		"why a task waits":          func(ctx context.Context) error { _, err := l.main.Why(ctx, l.id(l.ended+30)); return err },
+		"what stands before a task": func(ctx context.Context) error { _, err := l.main.Before(ctx, l.id(l.ended+30)); return err },
+		"what stands before an order": func(ctx context.Context) error {
+			_, err := l.DB.Before(ctx, store.Mirror{Conn: l.conns["attic"], Command: l.id(30)})
+			return err
+		},
 		"agents":                              agents("", false, pageLength),
 		"agents that have not ended":          agents("", true, 7),
 		"agents of a hub with few":            agents("shed", false, 5),

@@ -250,6 +250,38 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 	return err
 }
 
+// Up to where it is counted what stands before a task, and in how many classes.
+const (
+	maxBefore        = 1000
+	maxBeforeClasses = 64
+)
+
+// Before counts the tasks of the same connection and lane that are claimed before one that stands ready. Of those of
+// others it says nothing: whose turn it is between queues is drawn. It is nil where that is not known.
+func (ws *Workspace) Before(ctx context.Context, task string) (before *int, err error) {
+	err = ws.read(ctx, "asking what stands before a task", func(ctx context.Context, tx *store.Tx) error {
+		err := tx.QueryRow(ctx, statement("why_before"), ws.name, task, maxBefore+1, maxBeforeClasses).Scan(&before)
+		if err == pgx.ErrNoRows {
+			return nil
+		}
+		return err
+	})
+	return before, err
+}
+
+// InLine says where an order stands that waits for a slot, behind others of the same hub.
+func InLine(before int, hub string) string {
+	switch {
+	case before == 0:
+		return "it is the next order of " + hub
+	case before == 1:
+		return "1 order of " + hub + " stands before it"
+	case before > maxBefore:
+		return fmt.Sprintf("more than %d orders of %s stand before it", maxBefore, hub)
+	}
+	return fmt.Sprintf("%d orders of %s stand before it", before, hub)
+}
+
 // whyNot refuses a claim of a named task, with what stands in its way.
 func (ws *Workspace) whyNot(ctx context.Context, t ClaimTerms) error {
 	w, err := ws.Why(ctx, t.Task)

@@ -167,6 +167,21 @@ WHERE d.task = $1 AND NOT d.met ORDER BY is_terminal(x.state) DESC, x.seq LIMIT 
 SELECT owner, capabilities, coalesce(lanes, '{}'), seen FROM claimers
 WHERE workspace = $1 AND kind = $2 AND capabilities @> $3::text[] AND (lanes IS NULL OR $4 = ANY (lanes)) AND seen > now() - $5::interval ORDER BY seen DESC LIMIT 20
 
+-- How many tasks of the same connection and lane a claim takes before task $2 of workspace $1, as far as $3. It looks into
+-- $4 classes as a claim does, from one that has ready tasks to the next; with more, or where the task does not stand ready, it is null.
+-- name: why_before
+WITH RECURSIVE walk (class, n) AS (
+    SELECT -1, 0
+    UNION ALL
+    SELECT (SELECT r.class FROM ready r WHERE r.workspace = $1 AND r.class > w.class ORDER BY r.class LIMIT 1), w.n + 1 FROM walk w WHERE w.class IS NOT NULL AND w.n <= $4
+)
+SELECT (SELECT CASE WHEN max(w.n) <= $4 THEN (
+        SELECT count(*) FROM (
+            SELECT FROM walk w JOIN classes k ON k.id = w.class, LATERAL (SELECT FROM ready r WHERE r.workspace = $1 AND r.class = k.id AND (r.rank, r.seq) < (own.rank, own.seq) LIMIT $3) AS b
+            WHERE k.lane = c.lane AND k.kind = c.kind AND k.conn IS NOT DISTINCT FROM c.conn LIMIT $3) AS before)
+    END FROM walk w WHERE w.class IS NOT NULL)
+FROM ready own JOIN classes c ON c.id = own.class WHERE own.workspace = $1 AND own.task = $2
+
 -- What all workspaces have, by lane and state: sums that are kept, and what is leased, of which there is as
 -- much as work under way. A lane has a name of its own here if somebody has set it, up to $1 of
 -- them: any task may name one.
