@@ -72,8 +72,18 @@ func fullWith(spoke string, conn connectionView) string {
 }
 
 // whyQueued says what an agent waits for that has not started, as far as its hub
-// knows. A spoke runs what it has accepted, whoever is away.
+// knows, and how old that is where its spoke is not heard. Where the link is down the reason itself says it.
 func (a *app) whyQueued(v hub.AgentView, conn connectionView) string {
+	said := a.waitsFor(v, conn)
+	silent := conn.Linked && conn.Liveness != "alive" || conn.State != store.Active && v.AcceptedAt != nil
+	if silent && conn.LastSeen != nil {
+		said += fmt.Sprintf("; %s was %s", v.Spoke, heardOf(conn))
+	}
+	return said
+}
+
+// waitsFor says what an agent waits for that has not started. A spoke runs what it has accepted, whoever is away.
+func (a *app) waitsFor(v hub.AgentView, conn connectionView) string {
 	started := fmt.Sprintf("%s has accepted it and may have started it; what became of it is told when", v.Spoke)
 	switch {
 	case conn.State != store.Active && v.AcceptedAt != nil:

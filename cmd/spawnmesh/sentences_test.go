@@ -136,6 +136,11 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	holds := commands.ConnectionView{State: "suspended", Reason: "holiday"}
 	differs := conn(store.Active, true, holds)
 	differs.Differs = "it was restored"
+	heard := now.Add(-5 * time.Minute)
+	silent, held := conn(store.Active, true, commands.ConnectionView{}), conn(store.Suspended, false, commands.ConnectionView{})
+	silent.LastSeen, silent.Running, held.LastSeen = &heard, 4, &heard
+	alive := silent
+	alive.Liveness = "alive"
 	kept := conn(store.Active, true, commands.ConnectionView{})
 	kept.Full = true
 	tests := map[string]struct {
@@ -150,9 +155,11 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                              {accepted, differs},
 		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + inboxNext: {ordered, kept},
 		"it waits for attic to accept it":                                                      {ordered, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for its next try":                                                            {again, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for a free slot on attic, which has 4":                                       {accepted, busy},
-		"it waits for a free slot on attic, which has 4; 1 order of this hub stands before it": {second, busy},
+		"it waits for a free slot on attic, which has 4; attic was last heard of 5m ago":       {accepted, silent},
+		"it waits for a free slot on attic, which has 4; 1 order of this hub stands before it": {second, alive},
+		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed; attic was last heard of 5m ago": {accepted, held},
+		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for a free slot on attic, which has 4": {accepted, busy},
 		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why 7":                        {accepted, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for attic, which starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when its host has mended that": {accepted, full},
 	}
