@@ -1,5 +1,7 @@
 // Package bench measures a mesh on this machine: the throughput and latency of
 // spawns beside the parts that one is made of, and the memory of what is idle.
+//
+// No test runs it: its figures are for people, and make bench asks for them.
 package bench
 
 import (

@@ -7,6 +7,8 @@
 // and keys as a hub has them, one fresh directory, and every message made by hand, so that
 // it can be wrong, late or missing. The last scene is a hub as it is: the whole program
 // with its database.
+//
+// Its tests are those of cmd/spawnmesh: the spokes of this program and of others are held to the page.
 package conformance
 
 import (

@@ -1,5 +1,7 @@
 // Package contexts remembers the hubs that a user asks over the network: a name, an address and the file of a token
 // for each.
+//
+// Its tests are those of cmd/spawnmesh.
 package contexts
 
 import (

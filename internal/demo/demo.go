@@ -1,4 +1,6 @@
 // Package demo is the tour: a hub and two spokes on this machine, for real.
+//
+// Its tests are those of cmd/spawnmesh.
 package demo
 
 import (

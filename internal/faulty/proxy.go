@@ -1,5 +1,7 @@
 // Package faulty breaks connections as networks do: a [Proxy] stands in the way and
 // cuts, holds back, swallows and changes what goes through it.
+//
+// Its tests are those of internal/meshtest.
 package faulty
 
 import (

@@ -1,6 +1,8 @@
 // Package fleet runs instances as child processes: a hub and some spokes on this
 // machine, each the real program in a data directory of its own, for the demo, the
 // bench, and tests that end processes as a crash would.
+//
+// Its tests are those of cmd/spawnmesh.
 package fleet
 
 import (

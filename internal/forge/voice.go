@@ -3,6 +3,8 @@
 // A [Voice] holds the real keys of one side of a connection and says what it is told to
 // say. Tests of both sides use it, and the conformance runner speaks with it. What cannot
 // be encoded at all is a mistake of the caller, and panics.
+//
+// Its tests are those of hub and of spoke, which get what it makes by internal/meshtest.
 package forge
 
 import (

@@ -1,4 +1,6 @@
 // Package scale reads from the environment how large a test is: small in make test, large in make chaos.
+//
+// Its tests are those of store/backlog and of internal/meshtest, which are as large as it says.
 package scale
 
 import (

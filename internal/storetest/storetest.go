@@ -1,5 +1,7 @@
 // Package storetest gives tests the opened databases of instances: alone, or in
 // joined pairs without a link, between which the test carries messages by hand.
+//
+// Its tests are those of store and of federation.
 package storetest
 
 import (

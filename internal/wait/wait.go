@@ -1,6 +1,8 @@
 // Package wait holds what goroutines wait for besides channels of their own: a time
 // that a context can cut short, and a signal that is never lost and never blocks its
 // sender.
+//
+// Its tests are those of federation and of spoke, which sleep and wake by it.
 package wait
 
 import (

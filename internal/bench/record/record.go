@@ -1,5 +1,7 @@
 // Package record keeps what was measured, with when and where. The modules of the peers share it: it knows the
 // standard library alone.
+//
+// No test runs it: make bench does.
 package record
 
 import (

@@ -3,6 +3,8 @@
 //
 // This program is the agent when its first argument is [Arg]. Nothing that it does harms a host
 // where it succeeds: it is aimed at decoys, and asks for what it may do where it can.
+//
+// Its tests are those of spoke/isolation.
 package attack
 
 import (

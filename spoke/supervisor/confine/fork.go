@@ -4,6 +4,8 @@
 //
 // Under concurrency. Start may be called from any goroutine. The child is killed when the
 // thread that started it ends.
+//
+// Its tests are those of spoke/supervisor and of spoke/isolation.
 package confine
 
 import (
