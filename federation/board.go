@@ -37,8 +37,8 @@ type Board struct {
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
 	Quiet    time.Duration  // how long nothing is looked at that nobody says has changed; 0 means DefaultQuiet
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
-	// Events counts what happens; nil = nobody does.
-	Events *metrics.Events
+	// Counters count what happens; nil = nobody does.
+	Counters *metrics.Counters
 
 	incarnation string          // random, of this start of the instance
 	restored    bool            // the database was, before this start

@@ -46,11 +46,11 @@ type Exchange struct {
 	limited     time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
 	slowed      bool            // that was said
 
-	refuses       *commands.EndedKey       // the key of the last heartbeat, which has ended here; nil = it was good
-	refusedHeard  []commands.RefusedReport // what the peer said last that it has refused of our reports
-	lapsed        *commands.EndedKey       // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
-	refused       int                      // heartbeats in a row that said so
-	refusedLogged signing.KeyID            // the last key of which that was logged
+	refuses      *commands.EndedKey       // the key of the last heartbeat, which has ended here; nil = it was good
+	refusedHeard []commands.RefusedReport // what the peer said last that it has refused of our reports
+	lapsed       *commands.EndedKey       // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
+	lapses       int                      // heartbeats in a row that said so
+	lapseLogged  signing.KeyID            // the last key of which that was logged
 
 	noting sync.Mutex // held while the incarnation of a link is noted; it comes before mu
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting

@@ -42,7 +42,7 @@ func (h HistoryForTest) Say(ctx context.Context, link int64) (v commands.Connect
 // Refuse notes that the database has refused what is signed with kid, and returns what the peer is told of that.
 func (h HistoryForTest) Refuse(ctx context.Context, kid signing.KeyID, r *commands.Refused) (*commands.EndedKey, error) {
 	err := h.x.refuseKey(ctx, h.x.peer.Load(), &store.Incoming{Header: signing.Header{Kid: kid}}, r)
-	return h.x.refusedKey(), err
+	return h.x.lapsedKey(), err
 }
 
 // ReconcileForTest follows the table of connections once, and reports whether nothing has to be looked at soon.

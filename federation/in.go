@@ -126,7 +126,7 @@ func (x *Exchange) countRejected(ctx context.Context, p *Peer, opened []opening)
 			continue
 		}
 		code, tell := commands.CodeOf(o.rejected), x.refusals.room(time.Now()) > 0
-		x.board.Events.Refused(string(code))
+		x.board.Counters.Refused(string(code))
 		c.add(p, x.refusals.count(code, store.FaultOf(code), tell, time.Now()), o.rejected.Error())
 		if tell {
 			row := store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID}
@@ -247,7 +247,7 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	}
 	for _, in := range batch {
 		if in.Code != "" && in.Code != signing.ReplaySame {
-			x.board.Events.Refused(string(in.Code))
+			x.board.Counters.Refused(string(in.Code))
 		}
 	}
 	if err := x.countRefused(ctx, p, batch, taken.WentOn); err != nil {

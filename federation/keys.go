@@ -76,7 +76,7 @@ func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming, r
 	return x.countRejected(ctx, p, []opening{{in: in, rejected: r}})
 }
 
-func (x *Exchange) refusedKey() *commands.EndedKey {
+func (x *Exchange) lapsedKey() *commands.EndedKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.refuses
@@ -99,20 +99,20 @@ func (x *Exchange) beatSigner(p *Peer) (*signing.Signer, error) {
 // our key before a person is told: right after a revocation, one or two do.
 const patienceWithKeys = 3
 
-// noteRefused notes whether the peer refuses the key that this instance signs with.
+// noteLapsed notes whether the peer refuses the key that this instance signs with.
 // That lasts if this instance was restored from a backup that is older than its
 // newest key: nobody but a person can then say which key is to be kept.
-func (x *Exchange) noteRefused(ctx context.Context, p *Peer, ended *commands.EndedKey) error {
+func (x *Exchange) noteLapsed(ctx context.Context, p *Peer, ended *commands.EndedKey) error {
 	if ended != nil && ended.Key != x.peer.Load().signs {
 		ended = nil // a key of the time before, or none of ours
 	}
 	x.mu.Lock()
-	if x.lapsed, x.refused = ended, x.refused+1; ended == nil {
-		x.refused = 0
+	if x.lapsed, x.lapses = ended, x.lapses+1; ended == nil {
+		x.lapses = 0
 	}
-	tell := x.refused >= patienceWithKeys && ended.Key != x.refusedLogged
+	tell := x.lapses >= patienceWithKeys && ended.Key != x.lapseLogged
 	if tell {
-		x.refusedLogged = ended.Key
+		x.lapseLogged = ended.Key
 	}
 	x.mu.Unlock()
 	if !tell {

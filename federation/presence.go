@@ -147,7 +147,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	p := x.peer.Load()
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
-	v.Refuses, v.Limited, v.Full = x.refusedKey(), x.limits(), x.full.Load() != nil
+	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
 	x.sayHistory(ctx, link, v)
 	return &beat
 }
@@ -181,7 +181,7 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if !x.keep(in, body) {
 		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
 	}
-	if err := x.noteRefused(ctx, p, body.Connection.Refuses); err != nil {
+	if err := x.noteLapsed(ctx, p, body.Connection.Refuses); err != nil {
 		x.log.DebugContext(ctx, "auditing that the peer refuses the signing key", "err", err)
 	}
 	// A table that is locked must not hold up the next heartbeat, which brings both
@@ -339,7 +339,7 @@ func (b *Board) changedLink(conn string) func(transport.LinkState) {
 	return func(st transport.LinkState) {
 		x := b.Exchange(conn)
 		if was && !st.Up && x != nil && x.peer.Load().State == store.Active {
-			b.Events.LinkLost()
+			b.Counters.LinkLost()
 		}
 		if was = st.Up; x != nil {
 			x.mu.Lock()

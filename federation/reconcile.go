@@ -143,7 +143,7 @@ func (b *Board) logLink(ctx context.Context, c store.Connection) {
 		}
 		x.log.InfoContext(ctx, "linked to a spoke", about...)
 	case lost && c.State == store.Active:
-		b.Events.LinkLost()
+		b.Counters.LinkLost()
 		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkLogged)
 	}
 	if lost {

@@ -44,7 +44,7 @@ func (x *Exchange) noteRefusedReports(ctx context.Context, p *Peer, kid signing.
 			rows = append(rows, store.AuditRow{Actor: string(p.Peer), Action: "report.refused_by_peer", Code: r.Code, Conn: p.ID})
 		}
 	}
-	if slices.ContainsFunc(news, func(r store.Refused) bool { return r.Kind == string(commands.KeySetKind) }) {
+	if slices.ContainsFunc(news, func(r store.RefusedReport) bool { return r.Kind == string(commands.KeySetKind) }) {
 		x.board.changed()
 	}
 	if len(rows) == 0 {

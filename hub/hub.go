@@ -44,21 +44,21 @@ type Hub struct {
 	Isolation string        // what every agent is to be confined by, or more, one of commands.IsolationLevels; "" = what its order demands
 	Output    output.Bounds // of what is kept of agents' output
 	Log       *slog.Logger  // required
-	// Events counts what happens; nil = nobody does.
-	Events *metrics.Events
+	// Counters count what happens; nil = nobody does.
+	Counters *metrics.Counters
 	// Tracer is told what orders go through; nil = nobody is.
 	Tracer *tracing.Tracer
 
-	board   *federation.Board
-	server  *transport.Hub
-	output  *output.Store
-	watch   watchers
-	lacking lacking
-	refused refusers
-	orders  *store.Group[store.SpawnOrder, store.Ordered]
-	reads   *store.Group[string, store.Mirror] // of those who wait for a task
-	join    joins
-	pin     string
+	board    *federation.Board
+	server   *transport.Hub
+	output   *output.Store
+	watch    watchers
+	lacking  lacking
+	refusers refusers
+	orders   *store.Group[store.SpawnOrder, store.Ordered]
+	reads    *store.Group[string, store.Mirror] // of those who wait for a task
+	join     joins
+	pin      string
 }
 
 // Open prepares the hub, and gives b its message server and what it is for spokes.
@@ -105,7 +105,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.orders.Run(ctx) })
 	g.Go(func() error { return h.reads.Run(ctx) })
 	g.Go(func() error { return h.server.ServeJoin(ctx, h.answerJoin) })
-	g.Go(func() error { return h.join.refused.Write(ctx, h.DB, h.Log) })
+	g.Go(func() error { return h.join.refusals.Write(ctx, h.DB, h.Log) })
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return h.askForAllOutput(ctx) })
 	g.Go(func() error { return h.endAllUnanswered(ctx) })
@@ -132,7 +132,7 @@ func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection
 
 // workEnded wakes whoever waits for an agent: its connection may have ended.
 func (h *Hub) workEnded(_ context.Context, c store.Connection) {
-	h.refused.forget(c.ID)
+	h.refusers.forget(c.ID)
 	h.watch.notifyAll()
 }
 

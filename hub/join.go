@@ -28,14 +28,14 @@ const (
 
 // joins is what a hub keeps of those who join.
 type joins struct {
-	waiting map[string]*joining // handshakes under way by join id; only ServeJoin's goroutine touches them
-	keys    inviteKeys
-	refused *refusals.Counter
+	waiting  map[string]*joining // handshakes under way by join id; only ServeJoin's goroutine touches them
+	keys     inviteKeys
+	refusals *refusals.Counter
 }
 
 func (j *joins) start() {
 	j.waiting = map[string]*joining{}
-	j.refused = refusals.New(joinRefused("", "JOIN_REFUSED", "joins were refused for too many different reasons to keep each"))
+	j.refusals = refusals.New(joinRefused("", "JOIN_REFUSED", "joins were refused for too many different reasons to keep each"))
 }
 
 // room makes room for one more handshake under invite, at the cost of the
@@ -117,7 +117,7 @@ func (h *Hub) refuseJoin(r transport.JoinRequest, err error) joinReply {
 	if errors.Is(err, join.ErrHandshake) {
 		code = handshakeBad
 	}
-	h.join.refused.Note(joinRefused(name, code, err.Error()))
+	h.join.refusals.Note(joinRefused(name, code, err.Error()))
 	switch code {
 	case signing.KeyWeak, signing.KeyDuplicate, commands.Conflict:
 		return joinReply{Code: code, Why: err.Error()}

@@ -28,9 +28,9 @@ func (h *Hub) mayJoin(joinID string, exporter []byte) (invite string, ok bool) {
 	}
 	switch proven := join.CheckJoinID(joinID, v.ProofKey, exporter); {
 	case !known:
-		h.join.refused.Note(joinRefused("", commands.NotFound, "no such invite"))
+		h.join.refusals.Note(joinRefused("", commands.NotFound, "no such invite"))
 	case !proven:
-		h.join.refused.Note(joinRefused(v.Name, handshakeBad, "no proof for the token's secret"))
+		h.join.refusals.Note(joinRefused(v.Name, handshakeBad, "no proof for the token's secret"))
 	default:
 		return v.ID, true
 	}
@@ -40,7 +40,7 @@ func (h *Hub) mayJoin(joinID string, exporter []byte) (invite string, ok bool) {
 // joinFull is told of a holder of a token who found all places taken.
 func (h *Hub) joinFull(invite string) {
 	v, _ := h.join.keys.get(h.DB, invite)
-	h.join.refused.Note(joinRefused(v.Name, commands.Rate, "too many join at this time, with this invite or in all"))
+	h.join.refusals.Note(joinRefused(v.Name, commands.Rate, "too many join at this time, with this invite or in all"))
 }
 
 // inviteKeys are the proof keys of the invites, kept so that the message

@@ -8,7 +8,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// What happens to orders is logged after the commit that made it so, one line an event and
+// What happens to orders is logged after the commit that made it so, one line each and
 // under the names that spokes have for it. No line says what an order starts, what it is
 // given or what it writes: whoever reads a log need not be whoever may read these. The
 // refusals of a spoke and the audit have the reasons in words.
@@ -24,7 +24,7 @@ func (h *Hub) noteOrders(ctx context.Context, list []store.Ordered) {
 			h.sayOrder(ctx, commands.SpawnKind, o.Task, o.Spoke)
 		}
 	}
-	h.Events.Ordered(given)
+	h.Counters.Ordered(given)
 }
 
 // sayOrder logs an order that will reach its spoke.

@@ -24,7 +24,7 @@ func (h *Hub) handlers() []federation.Handler {
 
 // elsewhere returns who can run a spawn that a spoke has refused, and remembers that.
 func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
-	h.refused.note(s, r)
+	h.refusers.note(s, r)
 	list, _ := h.candidates(s)
 	return list
 }
@@ -33,7 +33,7 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 func (h *Hub) moved(ctx context.Context, batch []*store.Incoming) {
 	for _, m := range batch {
 		if r, ok := m.Body.(*commands.Result); ok && m.Code == "" {
-			h.Events.Result(string(r.State), r.Reason == commands.RetriesExhausted)
+			h.Counters.Result(string(r.State), r.Reason == commands.RetriesExhausted)
 		}
 		switch commands.Kind(m.Header.Kind) {
 		case commands.AcceptedKind, commands.StartedKind:

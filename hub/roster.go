@@ -163,7 +163,7 @@ func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refuse
 		}
 		b := p.Beat.Body
 		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At),
-			Last: b.StartsNone != "" || h.refused.refuses(p.ID, b.Policy, s)})
+			Last: b.StartsNone != "" || h.refusers.refuses(p.ID, b.Policy, s)})
 	}
 	switch {
 	case len(why) == 0:

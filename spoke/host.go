@@ -28,7 +28,7 @@ type AgentView struct {
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 
 	// RefusedReports are those about it that its hub has refused.
-	RefusedReports []store.Refused `json:"refused_reports,omitempty"`
+	RefusedReports []store.RefusedReport `json:"refused_reports,omitempty"`
 }
 
 // A Desk answers what the host asks about agents. All of it is in the

@@ -21,7 +21,7 @@ func TestTheHostSeesReportsOfAnAgentThatItsHubHasLost(t *testing.T) {
 
 	var v struct {
 		State   commands.State
-		Refused []store.Refused `json:"refused_reports"`
+		Refused []store.RefusedReport `json:"refused_reports"`
 	}
 	meshtest.Await(t, "the refusal in the status", func() bool {
 		m.Spokes["attic"].Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)

@@ -11,7 +11,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// What happens to orders is logged after the commit that made it so, one line an event.
+// What happens to orders is logged after the commit that made it so, one line each.
 // No line says what an order starts, what it is given or what it writes: whoever reads a
 // log need not be whoever may read these. The audit has more.
 
@@ -44,7 +44,7 @@ func (s *Spoke) sayStart(ctx context.Context, r *run, start *backlog.Start) {
 		return
 	}
 	if !r.from.IsZero() {
-		s.Events.Started(time.Since(r.from))
+		s.Counters.Started(time.Since(r.from))
 		s.traceStart(r)
 	}
 	s.Log.InfoContext(ctx, "agent started", "id", r.fence.Task, "attempt", r.fence.Attempt, "pid", start.Pid, "isolation", start.Isolation)
@@ -56,7 +56,7 @@ func (s *Spoke) sayEnd(ctx context.Context, r *run, e backlog.End, held bool) {
 		s.Log.WarnContext(ctx, "agent ended after it had lost its lease; its end does not count", "id", e.Fence.Task, "attempt", e.Fence.Attempt, "outcome", e.Outcome)
 		return
 	}
-	s.Events.Ended(string(e.Outcome))
+	s.Counters.Ended(string(e.Outcome))
 	s.traceRun(r, e)
 	if !s.Log.Enabled(ctx, slog.LevelInfo) {
 		return

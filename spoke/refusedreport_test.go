@@ -27,13 +27,13 @@ func TestTheHostSeesWhichReportsWereRefused(t *testing.T) {
 	}
 
 	var v struct {
-		Refused []store.Refused `json:"refused_reports"`
+		Refused []store.RefusedReport `json:"refused_reports"`
 	}
 	meshtest.Await(t, "the refusal in the status", func() bool {
 		r.Spoke.Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)
 		return len(v.Refused) > 0
 	})
 	require.Len(t, v.Refused, 1)
-	require.Equal(t, store.Refused{Kind: "agent.result", Seq: seq, Code: "RESULT_CONFLICT", Hub: "lab", At: v.Refused[0].At}, v.Refused[0])
+	require.Equal(t, store.RefusedReport{Kind: "agent.result", Seq: seq, Code: "RESULT_CONFLICT", Hub: "lab", At: v.Refused[0].At}, v.Refused[0])
 	require.Equal(t, 1, r.Spoke.Count(t, `SELECT count(*) FROM audit WHERE action = 'report.refused_by_peer'`))
 }

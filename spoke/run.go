@@ -223,7 +223,7 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 	defer leave()
 	lost := r.lost
 	var first sync.Once
-	count := func(cause string) { first.Do(func() { s.Events.Killed(cause) }) }
+	count := func(cause string) { first.Do(func() { s.Counters.Killed(cause) }) }
 	for {
 		select {
 		case <-agent.Done():

@@ -65,8 +65,8 @@ type Spoke struct {
 	Log    *slog.Logger  // required
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
-	// Events counts what happens; nil = nobody does.
-	Events *metrics.Events
+	// Counters count what happens; nil = nobody does.
+	Counters *metrics.Counters
 	// Tracer is told what orders go through; nil = nobody is.
 	Tracer *tracing.Tracer
 

@@ -67,8 +67,8 @@ func (s *Spoke) awaitDue(ctx context.Context, early, next time.Time) {
 func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	began := time.Now()
 	swept, err := s.backlog.Sweep(ctx, s.board.QuietFor())
-	s.Events.Swept(time.Since(began))
-	s.Events.Reclaimed(swept.Reclaimed)
+	s.Counters.Swept(time.Since(began))
+	s.Counters.Reclaimed(swept.Reclaimed)
 	if err != nil {
 		if swept.Ready > 0 && s.ready.count(swept.Ready) { // it was counted before something else failed
 			s.work.Send()

@@ -104,7 +104,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s.Events.Claimed(len(list))
+	s.Counters.Claimed(len(list))
 	pasts, err := s.pasts(context.WithoutCancel(ctx), list)
 	if err != nil {
 		return false, err // what was claimed is found by the next look

@@ -30,8 +30,8 @@ func (db *DB) RefusedOf(ctx context.Context, conn string) (list []commands.Refus
 	return list, nil
 }
 
-// A Refused is a report of this instance that a peer has refused, as it says.
-type Refused struct {
+// A RefusedReport is a report of this instance that a peer has refused, as it says.
+type RefusedReport struct {
 	Kind string    `json:"kind"`
 	Seq  int64     `json:"seq"`
 	Code string    `json:"code"`
@@ -41,7 +41,7 @@ type Refused struct {
 
 // NoteRefused notes which reports of this instance the peer has refused. It returns those that
 // were not known to be. A number that no message has is none.
-func (db *DB) NoteRefused(ctx context.Context, by Speaker, list []commands.RefusedReport) (news []Refused, err error) {
+func (db *DB) NoteRefused(ctx context.Context, by Speaker, list []commands.RefusedReport) (news []RefusedReport, err error) {
 	seqs, codes := make([]int64, len(list)), make([]string, len(list))
 	for i, r := range list {
 		seqs[i], codes[i] = r.Seq, string(r.Code)
@@ -56,18 +56,18 @@ func (db *DB) NoteRefused(ctx context.Context, by Speaker, list []commands.Refus
 		if err != nil {
 			return err
 		}
-		news, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Refused])
+		news, err = pgx.CollectRows(rows, pgx.RowToStructByPos[RefusedReport])
 		return err
 	})
 	return news, err
 }
 
 // RefusedAbout returns the reports about a task that peers have refused.
-func (db *DB) RefusedAbout(ctx context.Context, task string) (list []Refused, err error) {
+func (db *DB) RefusedAbout(ctx context.Context, task string) (list []RefusedReport, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
 		rows, err := db.pool.Query(ctx, `SELECT r.kind, r.seq, r.code, c.peer_name, r.at FROM refused r JOIN connections c ON c.id = r.conn WHERE r.task = $1 ORDER BY r.seq LIMIT 100`, task)
 		if err == nil {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Refused])
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[RefusedReport])
 		}
 		return err
 	})

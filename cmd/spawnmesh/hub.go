@@ -37,7 +37,7 @@ directory. All of the link is TLS 1.3; a join token names the key that it must s
 A hub that serves on every address of its machine (--link 0.0.0.0:7422) invites
 nobody until --advertise says how spokes reach it.
 
-It logs to standard error, a line per event; docs/operating.md has them all.
+It logs to standard error; docs/operating.md explains every line.
 
 It keeps agents' output in files below logs/ in the data directory, within bounds:
 the oldest goes first, and logs marks what is gone.

@@ -21,8 +21,8 @@ type logChoice struct{ level, format string }
 
 // add adds the flags.
 func (l *logChoice) add(f *pflag.FlagSet) {
-	f.StringVar(&l.level, "log-level", "info", "log events of `LEVEL` and above: "+strings.Join(logLevels, ", "))
-	f.StringVar(&l.format, "log-format", "text", "log each event as one line of `FORMAT`: "+strings.Join(logFormats, ", "))
+	f.StringVar(&l.level, "log-level", "info", "log lines of `LEVEL` and above: "+strings.Join(logLevels, ", "))
+	f.StringVar(&l.format, "log-format", "text", "write the lines of the log as `FORMAT`: "+strings.Join(logFormats, ", "))
 }
 
 // check says what is no level or no format.

@@ -22,7 +22,7 @@ It then claims nothing more and waits --drain for running agents; a second inter
 ends the wait. What still runs after that goes on without it, and is adopted when the
 spoke runs again within its lease.
 
-It logs to standard error, a line per event; docs/operating.md has them all.
+It logs to standard error; docs/operating.md explains every line.
 
 ` + settingsHelp,
 		Example: "  spawnmesh --data-dir S spoke run --slots 4",

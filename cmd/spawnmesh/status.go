@@ -29,7 +29,7 @@ type agentView struct {
 	// KillIncomplete are processes that do not end although they were killed.
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 
-	RefusedReports []store.Refused `json:"refused_reports,omitempty"` // by its hub
+	RefusedReports []store.RefusedReport `json:"refused_reports,omitempty"` // by its hub
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -145,7 +145,7 @@ func (a *app) printAgent(v agentView, lines int) error {
 		list.add("receipt", strings.TrimRight(fmt.Sprintf("%-15s seq %-6d %s %s %s", rc.Kind, rc.Seq, rc.At.Local().Format("15:04:05.000"), rc.Code, late), " "))
 	}
 	for _, f := range v.RefusedReports {
-		list.add("refused", fmt.Sprintf("by %s: %s seq %d (%s); it had no effect there", f.Hub, f.Kind, f.Seq, f.Code))
+		list.add("report refused", fmt.Sprintf("by %s: %s seq %d (%s); it had no effect there", f.Hub, f.Kind, f.Seq, f.Code))
 	}
 	if err := a.align(list, 0); err != nil {
 		return err

@@ -86,7 +86,7 @@ func (l *Listener) admit(r *http.Request) (caller, error) {
 	if late := l.limits.failed(from); late != nil {
 		return caller{}, late
 	}
-	l.refused.Note(refusedToken(from.Addr().String(), err.Error()))
+	l.badTokens.Note(refusedToken(from.Addr().String(), err.Error()))
 	return caller{}, err
 }
 

@@ -45,11 +45,11 @@ type Listener struct {
 	hosts  map[string]bool // as requests name them
 	log    *slog.Logger
 
-	requests *requestLog
-	limits   *limits
-	open     *openRequests
-	refused  *refusals.Counter
-	db       *store.DB
+	requests  *requestLog
+	limits    *limits
+	open      *openRequests
+	badTokens *refusals.Counter
+	db        *store.DB
 }
 
 // Open takes the address of a configuration. From then on connections wait.
@@ -59,7 +59,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Listener, error) {
 	}
 	bounds := c.Bounds.Whole()
 	l := &Listener{scheme: "http", log: log, requests: newRequestLog(log), limits: newLimits(bounds.Rate), open: newOpenRequests(bounds.Open),
-		refused: refusals.New(refusedToken("", "tokens were refused for too many different reasons to keep each"))}
+		badTokens: refusals.New(refusedToken("", "tokens were refused for too many different reasons to keep each"))}
 	address, pair, err := c.read(log)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (l *Listener) Serve(ctx context.Context, h http.Handler, db *store.DB, hurr
 		return control.Run(ctx, &http.Server{Handler: l.admitted(h), IdleTimeout: idleTime}, l.net, hurry, l.log)
 	})
 	g.Go(func() error { return l.open.watch(ctx, db) })
-	g.Go(func() error { return l.refused.Write(ctx, db, l.log) })
+	g.Go(func() error { return l.badTokens.Write(ctx, db, l.log) })
 	return g.Wait()
 }
 

@@ -15,12 +15,12 @@ import (
 // A requestLog has a line for each request: what was asked, by whom, and how it was answered. Of what
 // was sent it has the path alone, without what follows ?.
 type requestLog struct {
-	log     *slog.Logger
-	refused *seldom
+	log      *slog.Logger
+	refusals *seldom
 }
 
 func newRequestLog(log *slog.Logger) *requestLog {
-	return &requestLog{log: log, refused: newSeldom(10, 50)}
+	return &requestLog{log: log, refusals: newSeldom(10, 50)}
 }
 
 // A request is one that is being answered.
@@ -51,7 +51,7 @@ func (q *request) end() {
 	reads := q.r.Method == http.MethodGet || q.r.Method == http.MethodHead
 	switch status := q.w.status; {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests, status == http.StatusMisdirectedRequest:
-		if unsaid, now := q.log.refused.due(); now {
+		if unsaid, now := q.log.refusals.due(); now {
 			log.WarnContext(ctx, "a request to the API was refused", append(about, "from", addressOf(q.r).Addr(), "unsaid", unsaid)...)
 		}
 	case reads && status < http.StatusInternalServerError:

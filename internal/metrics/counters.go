@@ -15,9 +15,9 @@ import (
 // prefix is what the names of all metrics of the product begin with.
 const prefix = "spawnmesh_"
 
-// Events counts what happens. A nil one counts nothing: rooms that are used without an
+// Counters count what happens. A nil one counts nothing: rooms that are used without an
 // instance have none.
-type Events struct {
+type Counters struct {
 	claims, reclaimed, orders, linkLosses prometheus.Counter
 	starts, sweeps                        prometheus.Histogram
 	ends, kills, refusals, results        bounded
@@ -34,7 +34,7 @@ const (
 	ByLease = "lease" // its spoke has lost the lease
 )
 
-func newEvents(r prometheus.Registerer, words Words) *Events {
+func newCounters(r prometheus.Registerer, words Words) *Counters {
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
 		r.MustRegister(c)
@@ -54,7 +54,7 @@ func newEvents(r prometheus.Registerer, words Words) *Events {
 		}
 		return b
 	}
-	return &Events{
+	return &Counters{
 		claims:     counter("claims_total", "Tasks that this spoke has claimed."),
 		reclaimed:  counter("leases_reclaimed_total", "Leases that had run out and were taken back: their workers were not heard any more."),
 		orders:     counter("orders_total", "Orders that this hub has stored."),
@@ -70,76 +70,76 @@ func newEvents(r prometheus.Registerer, words Words) *Events {
 }
 
 // Claimed counts tasks that were claimed.
-func (e *Events) Claimed(n int) {
-	if e != nil {
-		e.claims.Add(float64(n))
+func (c *Counters) Claimed(n int) {
+	if c != nil {
+		c.claims.Add(float64(n))
 	}
 }
 
 // Reclaimed counts leases that were taken back.
-func (e *Events) Reclaimed(n int) {
-	if e != nil {
-		e.reclaimed.Add(float64(n))
+func (c *Counters) Reclaimed(n int) {
+	if c != nil {
+		c.reclaimed.Add(float64(n))
 	}
 }
 
 // Ordered counts orders that were stored.
-func (e *Events) Ordered(n int) {
-	if e != nil {
-		e.orders.Add(float64(n))
+func (c *Counters) Ordered(n int) {
+	if c != nil {
+		c.orders.Add(float64(n))
 	}
 }
 
 // LinkLost counts a link that went down.
-func (e *Events) LinkLost() {
-	if e != nil {
-		e.linkLosses.Inc()
+func (c *Counters) LinkLost() {
+	if c != nil {
+		c.linkLosses.Inc()
 	}
 }
 
 // Started counts an agent that runs so long after its task was claimed.
-func (e *Events) Started(after time.Duration) {
-	if e != nil {
-		e.starts.Observe(after.Seconds())
+func (c *Counters) Started(after time.Duration) {
+	if c != nil {
+		c.starts.Observe(after.Seconds())
 	}
 }
 
 // Swept counts a look at what is due that took so long.
-func (e *Events) Swept(took time.Duration) {
-	if e != nil {
-		e.sweeps.Observe(took.Seconds())
+func (c *Counters) Swept(took time.Duration) {
+	if c != nil {
+		c.sweeps.Observe(took.Seconds())
 	}
 }
 
 // Ended counts the end of an attempt.
-func (e *Events) Ended(outcome string) {
-	if e != nil {
-		e.ends.inc(outcome)
+func (c *Counters) Ended(outcome string) {
+	if c != nil {
+		c.ends.inc(outcome)
 	}
 }
 
 // Killed counts an agent that is to be ended.
-func (e *Events) Killed(cause string) {
-	if e != nil {
-		e.kills.inc(cause)
+func (c *Counters) Killed(cause string) {
+	if c != nil {
+		c.kills.inc(cause)
 	}
 }
 
 // Refused counts a message that was refused, by a code of this instance's own.
-func (e *Events) Refused(code string) {
-	if e != nil {
-		e.refusals.inc(code)
+func (c *Counters) Refused(code string) {
+	if c != nil {
+		c.refusals.inc(code)
 	}
 }
 
 // Result counts the result of an agent. Exhausted: it had used up its retries.
-func (e *Events) Result(state string, exhausted bool) {
-	if e == nil {
+func (c *Counters) Result(state string, exhausted bool) {
+	if c == nil {
 		return
 	}
-	e.results.inc(state)
+	c.results.inc(state)
 	if exhausted {
-		e.exhausted.Inc()
+		c.exhausted.Inc()
 	}
 }
 

@@ -13,20 +13,20 @@ import (
 
 // A Registry is what one instance exports.
 type Registry struct {
-	Events       *Events
+	Counters     *Counters
 	http.Handler // writes all metrics
 
 	all    *prometheus.Registry
 	groups []*group
 }
 
-// New returns a registry with the events, the Go runtime and the process.
+// New returns a registry with the counters, the Go runtime and the process.
 func New(words Words) *Registry {
 	all := prometheus.NewRegistry()
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	// Who reads is on this host, and the text is small: it is not compressed.
 	h := promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4})
-	r := &Registry{all: all, Events: newEvents(all, words), Handler: h}
+	r := &Registry{all: all, Counters: newCounters(all, words), Handler: h}
 	all.MustRegister(r.looks())
 	return r
 }

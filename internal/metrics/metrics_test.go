@@ -26,7 +26,7 @@ func TestALabelHasFewValues(t *testing.T) {
 	r := New(Words{})
 
 	for n := range 3 * maxValues {
-		r.Events.Refused(fmt.Sprintf("CODE_%d", n))
+		r.Counters.Refused(fmt.Sprintf("CODE_%d", n))
 	}
 
 	text := scrape(t, r)
@@ -46,19 +46,19 @@ func TestWhatHasNotHappenedIsZero(t *testing.T) {
 }
 
 // Who has no instance counts nothing.
-func TestNoEventsCountNothing(t *testing.T) {
+func TestNoCountersCountNothing(t *testing.T) {
 	t.Parallel()
-	var e *Events
-	e.Claimed(1)
-	e.Reclaimed(1)
-	e.Ordered(1)
-	e.LinkLost()
-	e.Started(time.Second)
-	e.Swept(time.Second)
-	e.Ended("failed")
-	e.Killed(ByOrder)
-	e.Refused("RATE")
-	e.Result("failed", true)
+	var c *Counters
+	c.Claimed(1)
+	c.Reclaimed(1)
+	c.Ordered(1)
+	c.LinkLost()
+	c.Started(time.Second)
+	c.Swept(time.Second)
+	c.Ended("failed")
+	c.Killed(ByOrder)
+	c.Refused("RATE")
+	c.Result("failed", true)
 }
 
 // Many who ask within a moment ask the database once, and a group that cannot be read is

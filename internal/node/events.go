@@ -36,7 +36,7 @@ type eventStream struct {
 
 // VisitFollowEventsResponse implements [api.FollowEventsResponseObject].
 func (l eventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
-	return stream{l.ctx, l.n.Log, "events"}.send(w, func(e *events) error {
+	return stream{l.ctx, l.n.Log, "events"}.send(w, func(e *sseWriter) error {
 		if err := e.numbered(l.since, api.EventLine{Position: &l.since}); err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (l eventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
 }
 
 // numbered sends a line after which a reader goes on with the events above seq.
-func (e *events) numbered(seq int64, line api.EventLine) error {
+func (e *sseWriter) numbered(seq int64, line api.EventLine) error {
 	return e.data(fmt.Sprintf("id: %d\n", seq), line)
 }
 

@@ -75,7 +75,7 @@ func (n *Node) Run(ctx context.Context) error {
 	in := n.Instance
 	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, StillFor: n.StillFor, Rate: n.Rate}
 	n.metrics = n.newMetrics()
-	n.board.Events = n.metrics.Events
+	n.board.Counters = n.metrics.Counters
 	n.feed = feed.New(in.DB, n.Log, eventText)
 	n.board.OnChange(n.feed.Changed)
 	if err := n.open(ctx); err != nil {
@@ -128,11 +128,11 @@ func (n *Node) open(ctx context.Context) error {
 	in := n.Instance
 	if s := n.Spoke; s != nil {
 		s.DB, s.Keys, s.Dir, s.Log, s.Hurry = in.DB, in.Keys, in.Dir, n.Log, n.Hurry
-		s.Events, s.Tracer = n.metrics.Events, n.Tracer
+		s.Counters, s.Tracer = n.metrics.Counters, n.Tracer
 		s.Open(n.board)
 	}
 	if h := n.Hub; h != nil {
-		h.DB, h.Keys, h.Dir, h.Log, h.Events = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Events
+		h.DB, h.Keys, h.Dir, h.Log, h.Counters = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Counters
 		h.Tracer = n.Tracer
 		return h.Open(n.board)
 	}

@@ -23,14 +23,14 @@ type stream struct {
 
 // send has each send all that there is. An answer that each did not bring to its end is cut off: its reader would take
 // what is there for all.
-func (s stream) send(w http.ResponseWriter, each func(*events) error) error {
+func (s stream) send(w http.ResponseWriter, each func(*sseWriter) error) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	if api.IsHead(s.ctx) { // else it would go on for as long as there is something to follow
 		return nil
 	}
-	e := &events{w: w, c: http.NewResponseController(w)}
+	e := &sseWriter{w: w, c: http.NewResponseController(w)}
 	err := e.flush()
 	if err == nil {
 		err = each(e)
@@ -47,14 +47,14 @@ func (s stream) send(w http.ResponseWriter, each func(*events) error) error {
 	return nil
 }
 
-// events writes server-sent events.
-type events struct {
+// An sseWriter writes server-sent events.
+type sseWriter struct {
 	w    http.ResponseWriter
 	c    *http.ResponseController
 	last time.Time // something was sent
 }
 
-func (e *events) data(before string, v any) error {
+func (e *sseWriter) data(before string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -63,14 +63,14 @@ func (e *events) data(before string, v any) error {
 }
 
 // end says that nothing follows.
-func (e *events) end() error {
+func (e *sseWriter) end() error {
 	if err := e.write("event: end\ndata: {}\n\n"); err != nil {
 		return err
 	}
 	return e.c.Flush()
 }
 
-func (e *events) write(format string, args ...any) error {
+func (e *sseWriter) write(format string, args ...any) error {
 	e.last = time.Now()
 	_, err := fmt.Fprintf(e.w, format, args...)
 	return err
@@ -78,7 +78,7 @@ func (e *events) write(format string, args ...any) error {
 
 // flush sends what was written, and a comment where that is nothing for too long: it finds
 // readers that are gone.
-func (e *events) flush() error {
+func (e *sseWriter) flush() error {
 	if time.Since(e.last) > quietStream {
 		if err := e.write(": \n\n"); err != nil {
 			return err

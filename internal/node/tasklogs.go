@@ -19,13 +19,13 @@ type logStream struct {
 
 // VisitGetTaskLogsResponse implements [api.GetTaskLogsResponseObject].
 func (l logStream) VisitGetTaskLogsResponse(w http.ResponseWriter) error {
-	return stream{l.ctx, l.hub.Log.With("id", l.task), "logs"}.send(w, func(e *events) error {
+	return stream{l.ctx, l.hub.Log.With("id", l.task), "logs"}.send(w, func(e *sseWriter) error {
 		return l.hub.Logs(l.ctx, l.task, l.after, l.follow, hub.Reader{Send: e.line, Flush: e.flush})
 	})
 }
 
 // line sends a line of a log. The id of a piece is from where a reader goes on.
-func (e *events) line(l hub.LogLine) error {
+func (e *sseWriter) line(l hub.LogLine) error {
 	switch {
 	case l.Waiting != nil:
 		return e.data("", struct {

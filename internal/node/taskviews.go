@@ -36,7 +36,7 @@ func hostedOf(a spoke.AgentView) api.Task {
 	v.KillIncomplete = mapped(a.KillIncomplete, func(p supervisor.Survivor) api.Survivor {
 		return api.Survivor{Pid: p.Pid, Command: p.Command, State: p.State, Wchan: p.Wchan}
 	})
-	v.RefusedReports = mapped(a.RefusedReports, func(r store.Refused) api.RefusedReport {
+	v.RefusedReports = mapped(a.RefusedReports, func(r store.RefusedReport) api.RefusedReport {
 		return api.RefusedReport{Kind: r.Kind, Seq: r.Seq, Code: r.Code, Hub: r.Hub, At: r.At}
 	})
 	return v
