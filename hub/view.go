@@ -18,15 +18,21 @@ type AgentView struct {
 	Before   *int               `json:"before,omitempty"` // orders of this hub that its spoke takes before it; nil = not known, or it has begun
 }
 
+// Refused reports whether the last spoke that the agent was ordered from has refused it. Who does not see
+// the signed refusal knows it by the reason.
+func (v AgentView) Refused() bool {
+	return v.Refusal != nil || v.State == commands.Unavailable && len(v.Refusals) > 0 && endedBy[v.Reason] == "refused"
+}
+
 // Sentence says in a few words how an agent stands.
 func (v AgentView) Sentence() string {
 	if v.killedFirst() {
 		return "was killed before it began"
 	}
-	if v.Refusal != nil {
+	if v.Refused() {
 		var list []string
 		for _, r := range v.Refusals {
-			list = append(list, fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code))
+			list = append(list, r.String())
 		}
 		return "was refused " + strings.Join(list, ", ")
 	}

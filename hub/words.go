@@ -36,9 +36,9 @@ func (v AgentView) Words() string {
 		return "queued again"
 	case !v.State.Terminal() || v.State == commands.Completed:
 		return string(v.State)
-	case v.Refusal != nil && v.killedFirst():
+	case v.Refused() && v.killedFirst():
 		return "killed"
-	case v.Refusal != nil:
+	case v.Refused():
 		return "refused"
 	case r.Outcome == commands.CouldNotStart:
 		return "could not start"

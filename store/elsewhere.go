@@ -16,10 +16,18 @@ type Refusal struct {
 	Conn   string        `json:"conn"`
 	Spoke  string        `json:"spoke"`
 	Code   commands.Code `json:"code"`
-	Why    string        `json:"why"`
+	Why    string        `json:"why,omitempty"` // as Hint, not for everybody who sees the rest
 	Hint   string        `json:"hint,omitempty"`
 	Policy string        `json:"policy,omitempty"` // version of the spoke's policy that decided
 	At     time.Time     `json:"at"`
+}
+
+// String names who refused, why where the caller was told, and the code.
+func (r Refusal) String() string {
+	if r.Why == "" {
+		return fmt.Sprintf("by %s (%s)", r.Spoke, r.Code)
+	}
+	return fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code)
 }
 
 // othersMay are the refusals that another spoke may not share.

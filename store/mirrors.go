@@ -30,7 +30,7 @@ type Mirror struct {
 	Attempt   int             `json:"attempt"`
 	CreatedBy string          `json:"created_by"`
 	Command   string          `json:"command"`
-	Spec      json.RawMessage `json:"spec"`
+	Spec      json.RawMessage `json:"spec,omitempty"` // not for everybody who sees the rest
 	Labels    commands.Labels `json:"labels,omitempty"`
 	Result    json.RawMessage `json:"result,omitempty"`
 	Kill      json.RawMessage `json:"kill,omitempty"`      // the order that the result names, or the first; none where the host's own word was it

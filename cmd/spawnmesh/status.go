@@ -177,9 +177,9 @@ func agentPairs(v agentView) pairs {
 	if v.Refusal != nil && json.Unmarshal(v.Refusal, &refused) == nil {
 		list.add("hint", saidBy(v.Spoke, refused.Hint))
 	}
-	if v.Refusal == nil { // else the state names them
+	if !v.Refused() { // else the state names them
 		for _, r := range v.Refusals {
-			list.add("refused", fmt.Sprintf("by %s: %s (%s)", r.Spoke, r.Why, r.Code))
+			list.add("refused", r.String())
 		}
 	}
 	list.add("policy", v.Policy) // of the spoke, the version that decided last

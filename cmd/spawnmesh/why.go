@@ -178,7 +178,7 @@ var clauses = map[commands.State]string{
 
 // clauseOf says in one clause how an agent stands, and by which reason.
 func clauseOf(v hub.AgentView) string {
-	if v.Refusal != nil {
+	if v.Refused() {
 		return "it " + v.Sentence()
 	}
 	if _, unknown, found := strings.Cut(v.Sentence(), "("+string(commands.LinkRevoked)+"): "); found {

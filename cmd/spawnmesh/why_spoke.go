@@ -47,7 +47,11 @@ func (a *app) whySpoke(ctx context.Context, c *control.Client, v spokeView) erro
 		a.printReasons(v.Reasons)
 	}
 	for _, r := range w.Refusals {
-		fmt.Fprintf(a.out, "  its policy has refused lately: %s (%s, %s)\n", printable(r.Why), r.Code, longAgo(r.At))
+		why := ""
+		if r.Why != "" {
+			why = ": " + printable(r.Why)
+		}
+		fmt.Fprintf(a.out, "  its policy has refused lately%s (%s, %s)\n", why, r.Code, longAgo(r.At))
 	}
 	return nil
 }

@@ -1640,7 +1640,9 @@ type Refusal struct {
 	// Policy The version of the policy that decided.
 	Policy string `json:"policy,omitempty,omitzero"`
 	Spoke  string `json:"spoke"`
-	Why    string `json:"why"`
+
+	// Why In the words of the spoke, as hint; a viewer gets neither.
+	Why string `json:"why,omitempty,omitzero"`
 }
 
 // RefusedReport defines model for RefusedReport.
@@ -1788,7 +1790,7 @@ type Survivor struct {
 	Wchan string `json:"wchan"`
 }
 
-// Task An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it.
+// Task An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it. A viewer gets nothing of what it was given, wrote and was told.
 type Task struct {
 	// AcceptedAt By the clock of the spoke, as started_at and ended_at.
 	AcceptedAt time.Time `json:"accepted_at,omitempty,omitzero"`
@@ -1865,8 +1867,8 @@ type Task struct {
 	// ShortID The eight characters by which people name it: the last 40 bits of the id.
 	ShortID string `json:"short_id"`
 
-	// Spec The order, without values.
-	Spec json.RawMessage `json:"spec"`
+	// Spec The order, without values; a viewer gets none.
+	Spec json.RawMessage `json:"spec,omitempty,omitzero"`
 
 	// Spoke Where it runs, of one that this instance ordered.
 	Spoke         string    `json:"spoke,omitempty,omitzero"`
@@ -2064,7 +2066,7 @@ type OneBudget = Budget
 // OneQuota How many tasks in its scope may be claimed at once, or in a time.
 type OneQuota = Quota
 
-// OneTask An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it.
+// OneTask An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it. A viewer gets nothing of what it was given, wrote and was told.
 type OneTask = Task
 
 // Removed defines model for Removed.

@@ -1,7 +1,9 @@
 package listener_test
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
@@ -62,6 +65,28 @@ func TestARefusalNamesNoDirectory(t *testing.T) {
 
 const marker = "the-secret-of-the-agent"
 
+// picky is the policy of a host that refuses what names the marker as a directory or a program.
+var picky = meshtest.Loose("version: 1\nruntimes: [exec, noop]\ncommands: [\"true\", sh **]\n")
+
+// refusedWithMarkers orders what a picky host refuses, and requires that an operator reads the marker in its words.
+func refusedWithMarkers(t *testing.T, m *meshtest.Mesh, operator *program) (ids []string) {
+	t.Helper()
+	for _, order := range []string{`"argv":["true"],"dir":"/` + marker + `"`, `"argv":["/` + marker + `","` + marker + `"]`} {
+		id := operator.spawned(t, `{"spoke":"attic","runtime":"exec",`+order+`}`)
+		m.Wait(t, id)
+		var refused api.Task
+		operator.gets(t, api.Base+"/tasks/"+id, &refused)
+		require.Len(t, refused.Refusals, 1, order)
+		require.Contains(t, refused.Refusals[0].Why, marker, order)
+		var rows api.AuditList
+		operator.gets(t, api.Base+"/audit?object="+id, &rows)
+		require.Equal(t, refused.Refusals[0].Why, rows.Items[len(rows.Items)-1].Why, "the end that the audit knows")
+		ids = append(ids, id)
+	}
+	m.Hub.Exec(t, `UPDATE mirrors SET refusals = jsonb_set(refusals, '{0,hint}', to_jsonb($1::text)) WHERE task = $2`, marker, ids[0])
+	return ids
+}
+
 // fillWithMarkers makes agents and tasks whose every content has the marker, and returns names for what is asked.
 func fillWithMarkers(t *testing.T, m *meshtest.Mesh, operator *program, worker *program) (names []string) {
 	t.Helper()
@@ -79,10 +104,7 @@ func fillWithMarkers(t *testing.T, m *meshtest.Mesh, operator *program, worker *
 	m.Await(t, killed, commands.Running)
 	did(operator, "/tasks/"+killed+"/kill", `{"reason":"`+marker+`"}`)
 	m.Wait(t, killed)
-	refused := operator.spawned(t, `{"spoke":"attic","runtime":"exec","argv":["true"],"dir":"/`+marker+`"}`)
-	m.Wait(t, refused)
-	require.Contains(t, operator.all(t, "/tasks/"+refused), marker, "in the words of the refusal")
-	m.Hub.Exec(t, `UPDATE mirrors SET refusals = jsonb_set(refusals, '{0,hint}', to_jsonb($1::text)) WHERE task = $2`, marker, refused)
+	names = append(refusedWithMarkers(t, m, operator), ended, killed, part, "A", "B", "attic", "nothing")
 
 	const cards = "/workspaces/main/tasks"
 	did(operator, cards, `{"items":[{"key":"A","title":"a","body":"`+marker+`","acceptance":["`+marker+`"]},{"key":"B","title":"b","body":"`+marker+`"}]}`)
@@ -90,7 +112,7 @@ func fillWithMarkers(t *testing.T, m *meshtest.Mesh, operator *program, worker *
 	require.NoError(t, json.Unmarshal([]byte(did(worker, "/workspaces/main/claim", `{"owner":"w1","ttl_ms":600000,"task":"A"}`)), &claims))
 	did(worker, cards+"/A/complete", `{"reason":"`+marker+`","fence":"`+claims.Items[0].Fence+`","result":{"x":"`+marker+`"}}`)
 	did(operator, cards+"/B/block", `{"reason":"`+marker+`"}`)
-	return []string{ended, killed, refused, part, "A", "B", "attic", "nothing"}
+	return names
 }
 
 // all is what is answered to a path.
@@ -100,32 +122,41 @@ func (p *program) all(t *testing.T, path string) string {
 	return said
 }
 
-// Whatever a viewer may read has nothing of what agents and tasks were given, wrote and were told, and names no directory
-// of the host. An operator, who reads the same, sees it.
+// known is what is answered to a path, which the document has to know.
+func (p *program) known(t *testing.T, doc meshtest.Document, path string) string {
+	t.Helper()
+	ctx, done := context.WithTimeout(t.Context(), meshtest.Patience)
+	defer done()
+	resp := p.send(ctx, t, "GET", api.Base+path, "")
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.True(t, doc.Knows(t, resp.Request, resp.StatusCode, resp.Header, text), path)
+	return string(text)
+}
+
+// Whatever a viewer may read has nothing of what agents and tasks were given, wrote and were told, names no directory
+// of the host, and is what the document says. An operator, who reads the same, sees it.
 func TestNothingThatAViewerReadsHasContent(t *testing.T) {
 	t.Parallel()
-	m := start(t, "attic")
+	m := meshtest.Plan{API: &listener.Config{Address: "127.0.0.1:0"}, Policy: picky}.Start(t, "attic")
 	operator := asks(t, m, token(t, m, "ci", api.Operator, api.Everywhere).Token, 2)
 	viewer := asks(t, m, token(t, m, "board", api.Viewer, api.Everywhere).Token, 3)
 	names := fillWithMarkers(t, m, operator, asks(t, m, token(t, m, "w1", api.Worker, api.Everywhere).Token, 4))
-	var doc struct {
-		Paths map[string]map[string]json.RawMessage `json:"paths"`
-	}
-	viewer.gets(t, api.Base+"/openapi.json", &doc)
+	doc := meshtest.ReadDocument(t, []byte(viewer.all(t, "/openapi.json")))
 	saw := map[string]bool{}
-	for path, methods := range doc.Paths {
+	for path, item := range doc.Paths.Map() {
 		pattern := "GET " + api.Base + path
 		access := api.Access{Role: api.Viewer, Workspace: api.Everywhere}
-		if methods["get"] == nil || methods["servers"] != nil || access.Denies(pattern, "") != api.Granted {
+		if item.Get == nil || item.Servers != nil || access.Denies(pattern, "") != api.Granted {
 			continue
 		}
 		query := map[string]string{"/tasks/{task}": "?receipts=true", "/events": "?since=0"}[path]
 		for _, name := range names {
 			at := strings.NewReplacer("{workspace}", "main", "{task}", name, "{connection}", name, "{budget}", name, "{quota}", name).Replace(path) + query
-			said := viewer.all(t, at)
+			said := viewer.known(t, doc, at)
 			require.NotContains(t, said, marker, at)
 			require.NotContains(t, said, m.Hub.Dir, at)
-			saw[path] = saw[path] || strings.Contains(operator.all(t, at), marker)
+			saw[path] = saw[path] || strings.Contains(operator.known(t, doc, at), marker)
 			if at == path+query {
 				break // it names nothing
 			}

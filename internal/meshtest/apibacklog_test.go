@@ -36,7 +36,7 @@ func (w walk) do(t *testing.T, method, path, body string, out any) {
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://instance"+api.Base+path, nil)
 	require.NoError(t, err)
-	route, _, err := w.router.FindRoute(req)
+	route, _, err := w.doc.router.FindRoute(req)
 	require.NoError(t, err)
 	w.done[route.Operation.OperationID] = true
 }

@@ -112,6 +112,9 @@ func TestEveryFieldIsShownOrHidden(t *testing.T) {
 	for _, row.Action = range []string{"task.refused", "connection.suspended"} {
 		compare("audit."+row.Action, row, seenRow(viewer, row))
 	}
+	for _, about := range openWhys {
+		lines = append(lines, "audit."+about+".*.why shown")
+	}
 	slices.Sort(lines)
 	got := strings.Join(lines, "\n") + "\n"
 	const golden = "testdata/viewer.golden"
