@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,6 +25,7 @@ type KillRequest struct {
 type KillSummary struct {
 	Killed       int           `json:"killed"`        // their kills are ordered
 	EndedAlready int           `json:"ended_already"` // while the others were ordered
+	Later        int           `json:"later"`         // came after those that were shown, and go on
 	Refused      []KillRefused `json:"refused"`
 }
 
@@ -49,13 +51,14 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 	if err != nil {
 		return sum, err
 	}
-	tasks, err := h.DB.Killable(ctx, terms)
+	tasks, later, err := h.DB.Killable(ctx, terms)
 	if err != nil {
 		return sum, err
 	}
 	if len(tasks) != r.Expected {
-		return sum, commands.Refuse(commands.Conflict, "the number of selected agents that were there is %d now, and %d was expected; nothing was killed", len(tasks), r.Expected).Hinting("look at them, and ask again")
+		return sum, otherNumber(r.Expected, len(tasks), later)
 	}
+	sum.Later = later
 	for batch := range slices.Chunk(tasks, killBatch) {
 		list, err := h.DB.OrderKills(ctx, batch, k, MaxLife, actor)
 		if err != nil && sum.Killed+sum.EndedAlready == 0 {
@@ -67,6 +70,16 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 		h.add(ctx, &sum, list)
 	}
 	return sum, nil
+}
+
+// otherNumber refuses a kill of more or fewer agents than the caller was shown.
+func otherNumber(expected, found, later int) error {
+	after := ""
+	if later > 0 {
+		after = fmt.Sprintf(", created later: %d", later)
+	}
+	return commands.Refuse(commands.Conflict, "nothing was killed: the open agents are not those that were expected (expected: %d, found: %d%s)", expected, found, after).
+		Hinting("list the agents again, and repeat the kill of what is there now")
 }
 
 // selected is what a request selects. A spoke has to be there: a name that is mistyped has no agents.

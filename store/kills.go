@@ -93,25 +93,35 @@ func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, 
 }
 
 // Killable returns the tasks of t that were made by t.Through, have not ended and that nobody has ordered to end, all of
-// them. Ids are no order of time: who orders may choose them.
-func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err error) {
+// them, and how many more were made later. Ids are no order of time: who orders may choose them.
+func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, later int, err error) {
 	args := append(labelArgs(t.Labels), t.Through)
-	which := `created_at <= $5 AND ended_at IS NULL AND kill IS NULL AND ` + fits(1)
+	which := `ended_at IS NULL AND kill IS NULL AND ` + fits(1)
 	from := `mirrors`
 	if t.Spoke != "" {
 		args = append(args, t.Spoke)
 		from = fmt.Sprintf(`(SELECT m.* FROM connections k JOIN mirrors m ON m.conn = k.id WHERE k.peer_name = $%d) AS m`, len(args))
 	}
 	err = db.retry(ctx, func(ctx context.Context) error {
-		rows, err := db.pool.Query(ctx, `SELECT task::text FROM `+from+` WHERE `+which+` ORDER BY task`, args...)
+		rows, err := db.pool.Query(ctx, `SELECT task::text, created_at > $5 FROM `+from+` WHERE `+which+` ORDER BY task`, args...)
 		if err != nil {
 			return err
 		}
-		tasks, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		var task string
+		var after bool
+		tasks, later = nil, 0
+		_, err = pgx.ForEachRow(rows, []any{&task, &after}, func() error {
+			if after {
+				later++
+			} else {
+				tasks = append(tasks, task)
+			}
+			return nil
+		})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("looking for agents to kill: %w", err)
+		return nil, 0, fmt.Errorf("looking for agents to kill: %w", err)
 	}
-	return tasks, nil
+	return tasks, later, nil
 }

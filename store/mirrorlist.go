@@ -16,7 +16,7 @@ type MirrorTerms struct {
 	Before string            // only those with a lower id; "" = the newest
 	Limit  int
 
-	Through time.Time // of those that may be killed: made no later
+	Through time.Time // of what may be killed: what was made later is counted only
 }
 
 // mirrorsLooked is at how many mirrors one list by labels looks: what it costs does not grow with the history.

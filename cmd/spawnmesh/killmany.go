@@ -173,8 +173,19 @@ func numberOf(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
+// cameLater says what a kill has spared.
+func cameLater(n int) string {
+	if n == 1 {
+		return "1 agent came after you looked; it goes on"
+	}
+	return numberOf(n, "agent") + " came after you looked; they go on"
+}
+
 // printKilled says what became of all. The exit code is the highest of what was refused.
 func (a *app) printKilled(sum hub.KillSummary) (failed error) {
+	if sum.Later > 0 && a.forPeople() {
+		fmt.Fprintln(a.err, cameLater(sum.Later))
+	}
 	worst := 0
 	for _, r := range sum.Refused {
 		worst = max(worst, exitOfCode(r.Code))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -91,6 +92,18 @@ func TestKillBySelector(t *testing.T) {
 	require.Equal(t, "the kill of 18 agents is ordered\n", at("y\n").out)
 	await("all have ended", func() bool { return len(open()) == 0 })
 	require.Zero(t, processes(t, "sleep", marker))
+}
+
+// A person reads what became of the agents that are killed together, and of those that came meanwhile.
+func TestWhatAKillOfManySays(t *testing.T) {
+	t.Parallel()
+	for later, want := range map[int]string{0: "", 1: "1 agent came after you looked; it goes on\n", 2: "2 agents came after you looked; they go on\n"} {
+		var out, errOut bytes.Buffer
+		a := &app{output: "table", out: &out, err: &errOut, getenv: func(string) string { return "" }}
+		require.NoError(t, a.printKilled(hub.KillSummary{Killed: 3, EndedAlready: 1, Later: later}))
+		require.Equal(t, want, errOut.String())
+		require.Equal(t, "the kill of 3 agents is ordered; 1 had ended meanwhile\n", out.String())
+	}
 }
 
 // The owner of a host ends all that runs there, whoever ordered it: where he sits, by its own word.

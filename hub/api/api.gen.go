@@ -1224,7 +1224,7 @@ type KillSelection struct {
 	// Spoke Only those on this spoke.
 	Spoke string `json:"spoke,omitempty,omitzero"`
 
-	// Through The created_at of the newest that the caller was shown.
+	// Through The created_at of the newest that the caller was shown, to the microsecond, as it was listed: one that is cut to milliseconds is before that agent.
 	Through time.Time `json:"through"`
 }
 
@@ -1234,7 +1234,10 @@ type KillSummary struct {
 	EndedAlready int `json:"ended_already"`
 
 	// Killed Of so many the end is ordered.
-	Killed  int           `json:"killed"`
+	Killed int `json:"killed"`
+
+	// Later So many that are selected were created after `through`, and go on.
+	Later   int           `json:"later"`
 	Refused []KillRefused `json:"refused"`
 }
 
@@ -2623,7 +2626,7 @@ type ClientInterface interface {
 	// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 	// ask again ends those that are new.
 	//
 	// Takes any type of body and a specified content type.
@@ -2634,7 +2637,7 @@ type ClientInterface interface {
 	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 	// ask again ends those that are new.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3713,7 +3716,7 @@ func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body 
 // KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 // ask again ends those that are new.
 //
 // Takes any type of body and a specified content type.
@@ -3734,7 +3737,7 @@ func (c *Client) KillTasksWithBody(ctx context.Context, contentType string, body
 // KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 // ask again ends those that are new.
 //
 // Takes a body of the `application/json` content type.
@@ -8487,7 +8490,7 @@ type ClientWithResponsesInterface interface {
 	// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 	// ask again ends those that are new.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -8498,7 +8501,7 @@ type ClientWithResponsesInterface interface {
 	// KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 	// ask again ends those that are new.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -12717,7 +12720,7 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 // KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 // ask again ends those that are new.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -12734,7 +12737,7 @@ func (c *ClientWithResponses) KillTasksWithBodyWithResponse(ctx context.Context,
 // KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone, and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
+// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
 // ask again ends those that are new.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).

@@ -64,7 +64,7 @@ func TestKillsOfASelection(t *testing.T) {
 		status, said := kill(body)
 		require.Equal(t, want, status, "%s: %s", body, said)
 		if want == http.StatusConflict {
-			require.Regexp(t, `"the number of selected agents that were there is [24] now, and [013] was expected; nothing was killed"`, said)
+			require.Regexp(t, `"nothing was killed: the open agents are not those that were expected \(expected: [013], found: [24]\)"`, said)
 		}
 	}
 	require.ErrorContains(t, m.Spokes["attic"].Ask(t, "POST", api.Base+"/tasks/kill", map[string]any{"all": true, "reason": "x", "expected": 0, "through": newest}, nil), "this is asked of its hub")
@@ -144,11 +144,11 @@ func TestAKillSparesWhatCameLater(t *testing.T) {
 		return sum
 	}
 
-	require.Equal(t, 1, kill().Killed)
+	require.Equal(t, api.KillSummary{Killed: 1, Later: 1, Refused: []api.KillRefused{}}, kill())
 	require.Equal(t, commands.Cancelled, m.Wait(t, shown).State)
-	require.ErrorContains(t, m.Hub.Ask(t, "POST", api.Base+"/tasks/kill", ask, nil), "is 0 now, and 1 was expected; nothing was killed")
+	require.ErrorContains(t, m.Hub.Ask(t, "POST", api.Base+"/tasks/kill", ask, nil), "nothing was killed: the open agents are not those that were expected (expected: 1, found: 0, created later: 1)")
 	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE kill IS NOT NULL AND task = $1`, later))
 	ask.Through = m.Agent(t, later).CreatedAt
-	require.Equal(t, 1, kill().Killed)
+	require.Equal(t, api.KillSummary{Killed: 1, Refused: []api.KillRefused{}}, kill())
 	require.Equal(t, commands.Cancelled, m.Wait(t, later).State)
 }

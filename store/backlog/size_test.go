@@ -211,11 +211,11 @@ func (l *large) readers() map[string]func(context.Context) error {
 			if err != nil {
 				return err
 			}
-			list, err := l.DB.Killable(ctx, store.MirrorTerms{Labels: s, Through: time.Now().Add(time.Hour)})
+			list, _, err := l.DB.Killable(ctx, store.MirrorTerms{Labels: s, Through: time.Now().Add(time.Hour)})
 			return counted(len(list), 4, err)
 		},
 		"what would be killed on a spoke": func(ctx context.Context) error {
-			list, err := l.DB.Killable(ctx, store.MirrorTerms{Spoke: "shed", Through: time.Now().Add(time.Hour)})
+			list, _, err := l.DB.Killable(ctx, store.MirrorTerms{Spoke: "shed", Through: time.Now().Add(time.Hour)})
 			return counted(len(list), 2, err)
 		},
 		"kills that are ordered": func(ctx context.Context) error {
