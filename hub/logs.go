@@ -33,8 +33,9 @@ type Missing struct {
 
 // Unlinked says that a spoke is not linked, and the rest of the output with it.
 type Unlinked struct {
-	Spoke string     `json:"spoke"`
-	Until *time.Time `json:"until,omitempty"` // when the last of what is here arrived; nil: nothing is
+	Spoke     string     `json:"spoke"`
+	Suspended bool       `json:"suspended,omitempty"` // and it will not be before somebody resumes the connection
+	Until     *time.Time `json:"until,omitempty"`     // when the last of what is here arrived; nil: nothing is
 }
 
 // Logs sends an agent's output, oldest first, from behind the piece after. With follow it
@@ -55,7 +56,7 @@ type reading struct {
 	hub   *Hub
 	task  string
 	at    output.Cursor
-	told  bool      // that the spoke is not linked
+	told  *Unlinked // what was said last of a spoke that is not linked; nil: it was linked since
 	asked time.Time // when the spoke was asked for the rest; first, when the agent was seen to have ended
 	tail  int64     // of the log when it was asked last
 	vain  int       // how often it was asked since without any coming
@@ -107,16 +108,22 @@ func (r *reading) once(ctx context.Context) (complete bool, err error) {
 	if r.ask(ctx, list[0], log) {
 		return true, nil
 	}
-	wait := known && !from.Linked
-	if wait && !r.told {
-		w := Unlinked{Spoke: from.Name}
-		if log.Tail > 0 {
-			w.Until = &log.At
-		}
-		err = r.to.Send(LogLine{Waiting: &w})
+	if !known || from.Linked {
+		r.told = nil
+		return false, nil
 	}
-	r.told = wait
-	return false, err
+	return false, r.sayUnlinked(Unlinked{Spoke: from.Name, Suspended: from.State == store.Suspended}, log)
+}
+
+// sayUnlinked says once why nothing comes.
+func (r *reading) sayUnlinked(w Unlinked, log *store.Log) error {
+	if r.told != nil && r.told.Suspended == w.Suspended {
+		return nil
+	}
+	if r.told = &w; log.Tail > 0 {
+		w.Until = &log.At
+	}
+	return r.to.Send(LogLine{Waiting: &w})
 }
 
 // pieces sends what is new, and returns the log as it was read last: again where some of it was

@@ -25,7 +25,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 		e.At = x.EndedAt
 	}
 	switch x.Outcome {
-	case supervisor.Lost, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
+	case supervisor.Lost, supervisor.NeverStarted, supervisor.StartFailed, supervisor.Signalled, supervisor.Stopped, supervisor.LeaseExpired:
 		e.Exit.Error = commands.Clean(x.Reason, 1000)
 	}
 	for _, p := range x.Reaped {

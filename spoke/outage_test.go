@@ -269,6 +269,32 @@ func TestFollowingAnAgentThatIsAway(t *testing.T) {
 	m.Check(t)
 }
 
+// Who follows an agent whose connection is suspended is told that nothing comes before somebody resumes it.
+func TestFollowingAnAgentOfASuspendedConnection(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	id := m.Spawn(t, "attic", "echo", "one")
+	m.Wait(t, id)
+	id = m.Spawn(t, "attic", "sleep", "1")
+	m.Await(t, id, commands.Running)
+	m.Turn(t, "attic", "suspend")
+	meshtest.Await(t, "that the hub sees it away", func() bool { return !m.View(t, "attic").Linked })
+
+	var said []hub.Unlinked
+	m.EachLog(t, id, true, func(l hub.LogLine) {
+		if l.Waiting != nil {
+			if said = append(said, *l.Waiting); l.Waiting.Suspended {
+				m.Turn(t, "attic", "resume")
+			}
+		}
+	})
+
+	require.NotEmpty(t, said)
+	require.True(t, said[0].Suspended)
+	require.Nil(t, said[0].Until)
+	m.Check(t)
+}
+
 // A hub that was restored from a backup asks by itself for the output that it had, of every attempt,
 // or hears that it is gone.
 func TestOutputThatAHubHasLost(t *testing.T) {

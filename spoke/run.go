@@ -100,7 +100,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 			exit.Reason = fmt.Sprintf("the directory agents/%s/%d of attempt %d is there already, and this spoke did not make it: a backup was restored, or somebody made it; nothing was started", r.fence.Task, r.fence.Attempt, r.fence.Attempt)
 		}
 		if exit.Outcome == supervisor.Lost && !r.seen.IsZero() {
-			exit.Reason += "; the spoke saw it last at " + r.seen.UTC().Format(time.RFC3339)
+			exit.Reason += fmt.Sprintf("; the spoke saw it last %s before it found this", commands.Lasting(max(time.Second, exit.EndedAt.Sub(r.seen).Round(time.Second))))
 		}
 		if !exit.StartedAt.IsZero() {
 			s.proveStart(ctx, r, nil)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // An AuditRow is one decision, refusal or change. Rows are only ever added.
@@ -51,11 +53,11 @@ func (db *DB) Audit(ctx context.Context, rows ...AuditRow) error {
 const auditColumns = `seq, at, actor, action, object, code, why, coalesce(conn::text, ''), coalesce(message::text, '')`
 
 // auditOf finds rows by their object, and those of acts on many tasks at once,
-// which are about a claim. The claims come first, as text: a policy lets an index
+// which are about a claim or a creation. These come first, as text: a policy lets an index
 // compare text with text, but nothing that is made of a row's id. And nothing asks
 // for an order before the rows are found: an index in that order has all objects.
 const auditOf = `WITH objects AS MATERIALIZED (
-		SELECT $1::text AS object UNION SELECT claim::text FROM attempts WHERE task = $2
+		SELECT $1::text AS object UNION SELECT claim::text FROM attempts WHERE task = $2 UNION SELECT created_with::text FROM tasks WHERE id = $2
 	), about AS MATERIALIZED (
 		SELECT s.* FROM objects o JOIN audit s ON s.object = o.object WHERE s.object = $1 OR $2 = ANY (s.tasks)
 	)
@@ -63,27 +65,58 @@ const auditOf = `WITH objects AS MATERIALIZED (
 
 const auditOfAll = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit WHERE seq < $2 ORDER BY seq DESC LIMIT $1) AS newest ORDER BY seq`
 
-// auditHere has the order of the index of a workspace, and of no other one. Row-level
-// security lets the index compare nothing with -seq, so a later page would read all before it: there is none.
-const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit WHERE seq < $2 ORDER BY -seq LIMIT $1) AS newest ORDER BY seq`
+// auditHere has the order of the index of a workspace, and of no other one.
+const auditHere = `SELECT ` + auditColumns + ` FROM (SELECT * FROM audit WHERE back > -$2::bigint ORDER BY back LIMIT $1) AS newest ORDER BY seq`
+
+// auditedTasks are tasks by the end of their ids, newest first, as the audit first names them; none where something
+// else has the name. The actions are those of the index.
+const auditedTasks = `SELECT object FROM audit WHERE action IN ('command.refused', 'task.ordered', 'task.queued') AND right(object, 10) COLLATE "C" BETWEEN $2 AND $3
+	AND length(object) = 36 AND NOT EXISTS (SELECT FROM audit WHERE object = $1) GROUP BY object ORDER BY object DESC LIMIT 20`
 
 // AuditTrail returns the newest limit rows in order, those about object or, when that is empty, of all; where before
-// is not 0, of the rows with lower numbers. Acts on many tasks at once are found under each.
+// is not 0, of the rows with lower numbers. Acts on many tasks at once are found under each. A task is found by its
+// short id, too, also when the audit alone still has it.
 func (db *DB) AuditTrail(ctx context.Context, object string, before int64, limit int) ([]AuditRow, error) {
-	if before == 0 {
-		before = math.MaxInt64
+	object, err := db.audited(ctx, object)
+	if err != nil {
+		return nil, err
 	}
 	return readAudit(ctx, db.pool, auditOfAll, object, before, limit)
 }
 
-// AuditHere is [DB.AuditTrail] of the workspace that a transaction works in.
-func AuditHere(ctx context.Context, tx *Tx, object string, limit int) ([]AuditRow, error) {
-	return readAudit(ctx, tx, auditHere, object, math.MaxInt64, limit)
+// AuditHere is [DB.AuditTrail] of the workspace that a transaction works in, of a whole id.
+func AuditHere(ctx context.Context, tx *Tx, object string, before int64, limit int) ([]AuditRow, error) {
+	return readAudit(ctx, tx, auditHere, object, before, limit)
+}
+
+// audited is the id of the task whose short id text is, or begins; else it is text.
+func (db *DB) audited(ctx context.Context, text string) (string, error) {
+	ids, ok := commands.NamedIDs(text)
+	if !ok || !ids.Tail {
+		return text, nil
+	}
+	rows, err := db.pool.Query(ctx, auditedTasks, text, ids.Low, ids.High)
+	if err != nil {
+		return "", fmt.Errorf("reading the audit: %w", err)
+	}
+	tasks, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("reading the audit: %w", err)
+	case len(tasks) > 1:
+		return "", commands.Several(text, "tasks", tasks)
+	case len(tasks) == 1:
+		return tasks[0], nil
+	}
+	return text, nil
 }
 
 func readAudit(ctx context.Context, q interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, all, object string, before int64, limit int) ([]AuditRow, error) {
+	if before == 0 {
+		before = math.MaxInt64
+	}
 	sql, args := all, []any{limit, before}
 	if object != "" {
 		var task *uuid.UUID // nil: it names no task

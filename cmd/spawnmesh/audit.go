@@ -45,8 +45,15 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 			object = v.Task
 		}
 	}
-	rows, err := paged(limit, false, func(cursor string, most int) (page control.Items[api.AuditRow], err error) {
-		got, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &most, Since: since.asked(), Cursor: cursor}))
+	return a.auditPages(limit, func(cursor string, most int) (api.AuditList, error) {
+		return control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &most, Since: since.asked(), Cursor: cursor}))
+	})
+}
+
+// auditPages shows the newest rows of an audit that is asked for page by page.
+func (a *app) auditPages(limit int, page func(cursor string, most int) (api.AuditList, error)) error {
+	rows, err := paged(limit, false, func(cursor string, most int) (control.Items[api.AuditRow], error) {
+		got, err := page(cursor, most)
 		slices.Reverse(got.Items) // the newest first, as the pages
 		return control.Items[api.AuditRow]{Items: got.Items, Next: got.Next}, err
 	})
@@ -93,20 +100,17 @@ func (a *app) backlogAuditCommand() *cobra.Command {
 oldest first. It needs no running hub or spoke.`,
 		Example: "  spawnmesh backlog audit A1\n  spawnmesh backlog audit --limit 20 -o wide\n  spawnmesh backlog audit --since 2h",
 		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 1 || limit > 10000 {
-				return misuse("--limit is a number from 1 to 10000")
+			if limit < 1 {
+				return misuse("--limit is 1 or more")
 			}
 			ref, err := oneName(c, "id", "", args)
 			if err != nil {
 				return err
 			}
-			ask := api.ListBacklogAuditParams{Task: ref, Limit: &limit, Since: since.asked()}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
-				list, err := control.Answer(c.API().ListBacklogAuditWithResponse(ctx, a.workspace, &ask))
-				if err != nil {
-					return err
-				}
-				return a.printAudit(list.Items)
+				return a.auditPages(limit, func(cursor string, most int) (api.AuditList, error) {
+					return control.Answer(c.API().ListBacklogAuditWithResponse(ctx, a.workspace, &api.ListBacklogAuditParams{Task: ref, Limit: &most, Since: since.asked(), Cursor: cursor}))
+				})
 			})
 		},
 	}

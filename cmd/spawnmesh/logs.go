@@ -81,9 +81,20 @@ func (r *logReader) sayNeverStarted(ctx context.Context) error {
 	}
 	v, err := r.look(ctx, time.Millisecond)
 	if err == nil && v.State.Terminal() && v.StartedAt == nil {
-		fmt.Fprintln(r.a.err, printable(fmt.Sprintf("agent %s never started, so it wrote nothing: %s", commands.ShortID(v.Task), v.Sentence())))
+		fmt.Fprintln(r.a.err, printable(whyNoOutput(v)))
 	}
 	return err
+}
+
+// whyNoOutput says why there is no output of an agent that has ended and of which no start was told.
+func whyNoOutput(v hub.AgentView) string {
+	id := commands.ShortID(v.Task)
+	switch r := resultOf(v); r.Outcome {
+	case "", commands.CouldNotStart, commands.Released:
+		return fmt.Sprintf("agent %s never started, so it wrote nothing: %s", id, v.Sentence())
+	default: // its shim may have begun it
+		return fmt.Sprintf("agent %s ended while attempt %d was starting; no output of it is here: %s", id, r.Attempt, v.Sentence())
+	}
 }
 
 func (a *app) newLogReader(c *control.Client, id string, f logFlags) *logReader {
@@ -185,10 +196,8 @@ func (r *logReader) show(l hub.LogLine, raw json.RawMessage) error {
 func markOf(l hub.LogLine) string {
 	d := l.Dropped
 	switch {
-	case l.Waiting != nil && l.Waiting.Until == nil:
-		return fmt.Sprintf("%s is not linked and no output is here yet; this waits for it", l.Waiting.Spoke)
 	case l.Waiting != nil:
-		return fmt.Sprintf("%s is not linked; its output until %s is here, and this waits for the rest", l.Waiting.Spoke, l.Waiting.Until.Local().Format(time.DateTime))
+		return markOfWaiting(*l.Waiting)
 	case l.Missing != nil:
 		return markOfMissing(*l.Missing)
 	case d == nil:
@@ -199,6 +208,18 @@ func markOf(l hub.LogLine) string {
 		return fmt.Sprintf("[%s of attempt %d ends at byte %d: the spoke has lost the rest, if there was any]", l.Stream, l.Attempt, l.Offset)
 	}
 	return fmt.Sprintf("[%s of attempt %d: %s]", l.Stream, l.Attempt, droppedBy(d.By, d.Bytes, d.From))
+}
+
+// markOfWaiting says why nothing comes, and until when output is here.
+func markOfWaiting(w hub.Unlinked) string {
+	here := "no output is here yet"
+	if w.Until != nil {
+		here = "its output until " + w.Until.Local().Format(time.DateTime) + " is here"
+	}
+	if w.Suspended {
+		return fmt.Sprintf("the connection with %s is suspended; %s, and no more comes until it is resumed", w.Spoke, here)
+	}
+	return fmt.Sprintf("%s is not linked; %s, and this waits until it is linked again", w.Spoke, here)
 }
 
 func droppedBy(who string, bytes, from int64) string {

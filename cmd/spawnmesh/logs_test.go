@@ -18,6 +18,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A log whose hub stops while it is read goes on when the hub is back: each byte is shown once,
@@ -148,5 +149,33 @@ func TestMarksOfALog(t *testing.T) {
 		{lost, "[stdout of attempt 1: 200 bytes from byte 100 on did not arrive before the connection with attic ended; the spoke has lost the rest, if there was any]"},
 	} {
 		require.Equal(t, c.want, markOf(hub.LogLine{Missing: &c.m}))
+	}
+}
+
+// What is not linked is waited for; what is suspended comes only if somebody resumes it.
+func TestWhyNothingOfALogComes(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 8, 57, 21, 0, time.Local)
+	for want, w := range map[string]hub.Unlinked{
+		"attic is not linked; no output is here yet, and this waits until it is linked again":                                         {Spoke: "attic"},
+		"attic is not linked; its output until 2026-03-01 08:57:21 is here, and this waits until it is linked again":                  {Spoke: "attic", Until: &at},
+		"the connection with attic is suspended; no output is here yet, and no more comes until it is resumed":                        {Spoke: "attic", Suspended: true},
+		"the connection with attic is suspended; its output until 2026-03-01 08:57:21 is here, and no more comes until it is resumed": {Spoke: "attic", Suspended: true, Until: &at},
+	} {
+		require.Equal(t, want, markOf(hub.LogLine{Waiting: &w}))
+	}
+}
+
+// An agent that was killed while it was starting may have begun; one that could not be started has not.
+func TestWhyThereIsNoOutput(t *testing.T) {
+	t.Parallel()
+	const id = "01a2199f-0000-7000-8000-000000000001"
+	for want, result := range map[string]string{
+		"agent 00000001 ended while attempt 1 was starting; no output of it is here: cancelled: killed": `{"state":"cancelled","outcome":"killed","attempt":1,"summary":"killed"}`,
+		"agent 00000001 never started, so it wrote nothing: cancelled: killed":                          `{"state":"cancelled","summary":"killed"}`,
+		"agent 00000001 never started, so it wrote nothing: cancelled: there is no program nothing":     `{"state":"cancelled","outcome":"unavailable","attempt":1,"summary":"there is no program nothing"}`,
+	} {
+		v := hub.AgentView{Mirror: store.Mirror{Task: id, State: commands.Cancelled, Attempt: 1, Result: json.RawMessage(result)}}
+		require.Equal(t, want, whyNoOutput(v))
 	}
 }

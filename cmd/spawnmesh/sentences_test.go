@@ -52,6 +52,8 @@ func TestHowAnAgentStands(t *testing.T) {
 	lost.Result = json.RawMessage(`{"state":"failed","outcome":"interrupted","exit":{"code":-1},"summary":"the shim ended without a record"}`)
 	require.Equal(t, "found lost", endedAs(agentView{AgentView: lost}))
 	tests["it was lost: the shim ended without a record; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"] = lost
+	tests["it was lost; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"] =
+		hub.AgentView{Mirror: store.Mirror{State: commands.Failed, Reason: commands.ExecutorDied}} // as a viewer sees it
 	for want, v := range tests {
 		require.Equal(t, want, clauseOf(v))
 	}

@@ -185,7 +185,11 @@ func clauseOf(v hub.AgentView) string {
 		return unknown
 	}
 	if v.State == commands.Failed && v.Reason == commands.ExecutorDied {
-		return "it was lost: " + strings.TrimPrefix(v.Sentence(), string(v.State)+": ") + "; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"
+		lost := "it was lost"
+		if how, told := strings.CutPrefix(v.Sentence(), string(v.State)+": "); told { // a viewer is not told
+			lost += ": " + how
+		}
+		return lost + "; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"
 	}
 	clause, known := clauses[v.State]
 	if !known {

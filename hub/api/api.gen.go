@@ -1299,7 +1299,7 @@ type LogLine struct {
 	Seq    int64  `json:"seq,omitempty,omitzero"`
 	Stream string `json:"stream,omitempty,omitzero"`
 
-	// Waiting The spoke is not linked: which, and until when its output is here.
+	// Waiting The spoke is not linked: which, until when its output is here, and whether the connection is suspended, so that nothing comes before it is resumed.
 	Waiting map[string]interface{} `json:"waiting,omitempty,omitzero"`
 }
 
@@ -2080,7 +2080,7 @@ type Why = Reason
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// Object Only rows about this agent or connection, by its whole id.
+	// Object Only rows about this connection, key or other thing by its name, or about this agent by its id or the short one.
 	Object string `form:"object,omitempty" json:"object,omitempty,omitzero"`
 
 	// Limit At most so many rows, the newest.
@@ -2169,6 +2169,9 @@ type ListBacklogAuditParams struct {
 
 	// Since Only those of these rows that are of this time or later.
 	Since *AuditFrom `form:"since,omitempty" json:"since,omitempty"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ClaimBacklogTasksParams defines parameters for ClaimBacklogTasks.
@@ -6435,6 +6438,14 @@ func NewListBacklogAuditRequest(server string, workspace WorkspaceName, params *
 				}
 			}
 
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -17121,6 +17132,19 @@ func (siw *ServerInterfaceWrapper) ListBacklogAudit(w http.ResponseWriter, r *ht
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
 		}
 		return
 	}

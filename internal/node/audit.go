@@ -35,8 +35,14 @@ func (s resources) ListBacklogAudit(ctx context.Context, r api.ListBacklogAuditR
 	if err != nil {
 		return nil, err
 	}
-	list, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) { return ws.Audit(ctx, r.Params.Task, limit) })
-	return api.ListBacklogAudit200JSONResponse{Items: list.Items}, err
+	before, err := seqOf(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	list, err := newest(ctx, r.Params.Limit, r.Params.Since, func(limit int) ([]store.AuditRow, error) {
+		return ws.Audit(ctx, r.Params.Task, before, limit)
+	})
+	return api.ListBacklogAudit200JSONResponse(list), err
 }
 
 // newest are rows of an audit that read finds, those of a time or later. They are the newest of all that

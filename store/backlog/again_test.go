@@ -141,6 +141,34 @@ func TestWhichStartsAreTold(t *testing.T) {
 	}
 }
 
+// An agent that was not begun goes back to the queue without a reason: nobody has died. One that may have begun, and that
+// its order does not allow to run again, has failed by that.
+func TestWhoWasNotBegunHasNotDied(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[commands.Outcome][]any{
+		commands.Released:    {commands.Queued, commands.NoReason},
+		commands.Interrupted: {commands.Failed, commands.ExecutorDied},
+	} {
+		t.Run(string(outcome), func(t *testing.T) {
+			t.Parallel()
+			side := newSide(t)
+			s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+			s.Meet(s, store.Obeys)
+			r := s.request()
+			r.Spawn.MaxRetries = 0
+			require.Nil(t, s.asks(r)[0].Refusal)
+			var told []backlog.Moved
+			b := backlog.Open(s.DB, func(_ context.Context, _ *store.Tx, list []backlog.Moved) error { told = list; return nil })
+
+			_, err := b.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: s.claim()[0].Fence, Outcome: outcome, Exit: commands.Exit{Code: -1, Error: "x"}}}})
+
+			require.NoError(t, err)
+			require.Len(t, told, 1)
+			require.Equal(t, want, []any{told[0].State, told[0].Reason})
+		})
+	}
+}
+
 // A retry takes the task out of those that have ended as it stands there when it has the task, which may have
 // been retried and have failed meanwhile: else its next end would be there twice.
 func TestARetryBehindAnotherEnd(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 // Audit returns what was decided about the task that ref names, in order; with
 // an empty ref about everything in the workspace. Of more than limit rows it is
-// the newest.
-func (ws *Workspace) Audit(ctx context.Context, ref string, limit int) (list []store.AuditRow, err error) {
+// the newest; where before is not 0, of those with lower numbers.
+func (ws *Workspace) Audit(ctx context.Context, ref string, before int64, limit int) (list []store.AuditRow, err error) {
 	err = ws.read(ctx, "reading the audit of workspace "+ws.name, func(ctx context.Context, tx *store.Tx) error {
 		object := ""
 		if ref != "" {
@@ -19,7 +19,7 @@ func (ws *Workspace) Audit(ctx context.Context, ref string, limit int) (list []s
 			}
 			object = t.ID
 		}
-		list, err = store.AuditHere(ctx, tx, object, limit)
+		list, err = store.AuditHere(ctx, tx, object, before, limit)
 		return err
 	})
 	return list, err

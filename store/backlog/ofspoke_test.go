@@ -105,7 +105,7 @@ func TestTheAuditNamesWhoClaims(t *testing.T) {
 	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task, c.Owner = "a", "somebody" })
 	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task, c.Owner = "b", "ann" })
 	for task, why := range map[string]string{"a": "for somebody", "b": ""} {
-		rows, err := b.Audit(t.Context(), task, 100)
+		rows, err := b.Audit(t.Context(), task, 0, 100)
 		require.NoError(t, err)
 		last := rows[len(rows)-1]
 		require.Equal(t, []string{"task.claimed", "ann", why}, []string{last.Action, last.Actor, last.Why})

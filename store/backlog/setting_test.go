@@ -83,7 +83,7 @@ func TestEveryActOnALimitIsAudited(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	rows, err := b.Audit(t.Context(), "", 100)
+	rows, err := b.Audit(t.Context(), "", 0, 100)
 
 	require.NoError(t, err)
 	var said []string

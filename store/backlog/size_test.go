@@ -105,12 +105,28 @@ func (l *large) readers() map[string]func(context.Context) error {
 		},
 		"stats of a small workspace": func(ctx context.Context) error { s, err := l.tiny.Stats(ctx); return counted(int(s.Claimable), 1, err) },
 		"audit of a small workspace": func(ctx context.Context) error {
-			list, err := l.tiny.Audit(ctx, "", 100)
-			return counted(len(list), 6, err)
+			list, err := l.tiny.Audit(ctx, "", 0, 100)
+			return counted(len(list), 9, err)
+		},
+		"a later page of the audit of a large workspace": func(ctx context.Context) error {
+			list, err := l.main.Audit(ctx, "", 1000, 50)
+			return counted(len(list), 50, err)
+		},
+		"a later page of the audit of a small workspace": func(ctx context.Context) error {
+			list, err := l.tiny.Audit(ctx, "", int64(l.ended)+1, 100)
+			return counted(len(list), 3, err)
+		},
+		"audit of a task by its short id": func(ctx context.Context) error {
+			list, err := l.DB.AuditTrail(ctx, commands.ShortID(l.id(30)), 0, 50)
+			return counted(len(list), 3, err)
+		},
+		"audit of a short id that nothing has": func(ctx context.Context) error {
+			list, err := l.DB.AuditTrail(ctx, "zzzzzzzz", 0, 50)
+			return counted(len(list), 0, err)
 		},
 		"audit of a task": func(ctx context.Context) error {
-			list, err := l.main.Audit(ctx, l.id(30), 100)
-			return counted(len(list), 2, err)
+			list, err := l.main.Audit(ctx, l.id(30), 0, 100)
+			return counted(len(list), 3, err)
 		},
 		"audit of all": func(ctx context.Context) error {
 			list, err := l.DB.AuditTrail(ctx, "", 0, 50)
@@ -122,7 +138,7 @@ func (l *large) readers() map[string]func(context.Context) error {
 		},
 		"audit of a task, of the instance": func(ctx context.Context) error {
 			list, err := l.DB.AuditTrail(ctx, l.id(30), 0, 50)
-			return counted(len(list), 2, err)
+			return counted(len(list), 3, err)
 		},
 		"show a task that has ended": func(ctx context.Context) error { _, err := l.main.Show(ctx, l.id(30)); return err },
 		"show a task by the beginning of its id": func(ctx context.Context) error {

@@ -401,6 +401,7 @@ CREATE TABLE tasks (
     reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost, or an agent not begun
     replays            int NOT NULL DEFAULT 0,                      -- retries by hand
     created_by         text NOT NULL DEFAULT '',
+    created_with       uuid,                                        -- the act that created it with others, as the audit names it
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
     started_at         timestamptz,
@@ -958,8 +959,8 @@ CREATE TABLE log_streams (
 -------------------------------------------------------------------- audit ---
 
 -- Everything that was decided, refused or changed. Append only. One row tells of
--- one act, which may concern many tasks: object is then the claim that they
--- share, and tasks lists them.
+-- one act, which may concern many tasks: object is then the claim or the creation
+-- that they share, and tasks lists them.
 CREATE TABLE audit (
     seq        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -971,11 +972,17 @@ CREATE TABLE audit (
     code       text NOT NULL DEFAULT '',   -- of the refusal, '' = it was done
     why        text NOT NULL DEFAULT '',
     conn       uuid,
-    message    uuid                        -- the message that asked for it
+    message    uuid,                       -- the message that asked for it
+    -- Orders a workspace, the newest first. The primary key has no such order: a planner that knows no small workspace would look
+    -- for it among all others. A column, as row-level security lets no expression of seq use an index.
+    back       bigint NOT NULL GENERATED ALWAYS AS (-seq) STORED
 );
 ALTER TABLE audit ALTER COLUMN tasks SET STORAGE EXTERNAL;   -- ids do not compress, and trying costs more than writing them
 CREATE INDEX audit_object ON audit (object, workspace, seq);
-CREATE INDEX audit_workspace ON audit (workspace, (-seq));   -- an order that the primary key does not have: a planner that knows no small workspace would look for it among all others
+CREATE INDEX audit_workspace ON audit (workspace, back);
+-- The rows that first name a task, by the last ten digits of its id, which are the short id: the audit outlives the task,
+-- and of an order that was refused there is no other row.
+CREATE INDEX audit_short ON audit (right(object, 10) COLLATE "C") WHERE action IN ('command.refused', 'task.ordered', 'task.queued');
 
 ------------------------------------------------------------------- events ---
 
@@ -1300,7 +1307,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'
         WHEN outcome = 'lost' AND max_losses > 0 AND retries >= max_losses THEN 'retries_exhausted'
         WHEN why <> '' THEN why
-        WHEN outcome IN ('interrupted', 'lost') THEN 'executor_died'
+        WHEN outcome = 'lost' OR outcome = 'interrupted' AND max_losses IS NULL THEN 'executor_died'   -- an agent that was not begun has lost nobody
         WHEN outcome = 'failed' AND NOT final AND max_retries > 0 AND retries >= max_retries THEN 'retries_exhausted'
         ELSE '' END
 $$;

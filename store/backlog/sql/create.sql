@@ -28,8 +28,8 @@ WITH new AS (
         $12::timestamptz[], $13::int[], $14::int[], $15::text[], $16::text[], $17::jsonb[], $18::bool[])
         WITH ORDINALITY AS u (id, key, title, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, lane, estimate, body, n)
 ), added AS (
-    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by)
-    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2 FROM new ORDER BY n
+    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by, created_with)
+    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2, CASE WHEN cardinality($3::uuid[]) > 1 THEN $19::uuid END FROM new ORDER BY n
     RETURNING id, seq, class, lane, estimate, phase, priority, not_before, key, title,
 -- include: waits_for
         AS what
