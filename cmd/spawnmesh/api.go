@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -33,7 +31,7 @@ of the code of a problem.`,
   spawnmesh api POST /tasks -f order.json
   echo '{"reason":"test"}' | spawnmesh api POST /tasks/k7f3m2qp/kill -f -`,
 		RunE: func(c *cobra.Command, args []string) error {
-			body, err := a.bodyOf(file)
+			body, err := a.bodyOf(c.Context(), file)
 			if err != nil {
 				return err
 			}
@@ -45,27 +43,15 @@ of the code of a problem.`,
 }
 
 // bodyOf reads what is to be sent; nil for nothing.
-func (a *app) bodyOf(file string) (io.Reader, error) {
+func (a *app) bodyOf(ctx context.Context, file string) (io.Reader, error) {
 	if file == "" {
 		return nil, nil
 	}
-	from := a.in
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, misuse("the body cannot be read: %v", err)
-		}
-		defer f.Close()
-		from = f
-	}
-	text, err := io.ReadAll(io.LimitReader(from, mostBody+1))
-	if err == nil && len(text) > mostBody {
-		err = fmt.Errorf("it has more than %d bytes", mostBody)
-	}
+	text, err := a.readNamed(ctx, source{what: "--file", path: file, input: file == "-", most: mostBody})
 	if err != nil {
-		return nil, misuse("the body cannot be read: %v", err)
+		return nil, err
 	}
-	return strings.NewReader(string(text)), nil
+	return strings.NewReader(text), nil
 }
 
 func (a *app) api(ctx context.Context, method, path string, body io.Reader) error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -63,7 +62,7 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 		Use: v.name + " [ID]", Short: v.short, Args: cobra.MaximumNArgs(1),
 		Example: "  spawnmesh backlog " + v.name + " --id A1",
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.complete(c, v, args); err != nil {
+			if err := f.complete(c, a, v, args); err != nil {
 				return err
 			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
@@ -99,7 +98,7 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 }
 
 // complete reads what the flags say together.
-func (f *actFlags) complete(c *cobra.Command, v backlogVerb, args []string) (err error) {
+func (f *actFlags) complete(c *cobra.Command, a *app, v backlogVerb, args []string) (err error) {
 	if f.task, err = oneName(c, "id", f.id, args); err != nil {
 		return err
 	}
@@ -115,26 +114,25 @@ func (f *actFlags) complete(c *cobra.Command, v backlogVerb, args []string) (err
 	case f.task == "":
 		return misuse("backlog %s names no task", v.name).Hinting("give its key or id: %s ID", c.CommandPath())
 	}
-	f.left, err = resultFrom(f.result)
+	f.left, err = a.resultFrom(c.Context(), f.result)
 	return err
 }
 
 // resultFrom reads JSON from the command line, or from a file that it names.
-func resultFrom(text string) (api.JSON, error) {
+func (a *app) resultFrom(ctx context.Context, text string) (left api.JSON, err error) {
 	if text == "" {
 		return nil, nil
 	}
-	raw := []byte(text)
-	if name, ok := strings.CutPrefix(text, "@"); ok {
-		var err error
-		if raw, err = os.ReadFile(name); err != nil {
-			return nil, misuse("reading the result: %v", err)
+	if path, ok := strings.CutPrefix(text, "@"); ok {
+		text, err = a.readNamed(ctx, source{what: "--result", path: path, most: backlog.MaxBody, larger: "keep what is larger elsewhere, and point to it"})
+		if err != nil {
+			return nil, err
 		}
 	}
-	if !json.Valid(raw) {
+	if !json.Valid([]byte(text)) {
 		return nil, misuse("--result is not JSON").Hinting(`a plain text is JSON in quotes: --result '"it works"'`)
 	}
-	return raw, nil
+	return api.JSON(text), nil
 }
 
 // sayTask shows how a task stands after something was done to it.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +65,7 @@ the same finds it; one that says something else is refused.`,
 }
 
 func (a *app) createTask(ctx context.Context, f creation) error {
-	from, err := a.completeSpec(&f)
+	from, err := a.completeSpec(ctx, &f)
 	if err != nil {
 		return err
 	}
@@ -104,7 +102,7 @@ func (f *creation) asked(from time.Duration) api.NewBacklogTask {
 // completeSpec puts what the flags say into the spec and checks it, before a database
 // is started for nothing. It is not to start before the time in the spec, or, with
 // from above 0, that long from now.
-func (a *app) completeSpec(f *creation) (from time.Duration, err error) {
+func (a *app) completeSpec(ctx context.Context, f *creation) (from time.Duration, err error) {
 	f.spec.Estimate = f.estimate
 	if f.spec.Acceptance, err = acceptanceOf(f.acceptance); err != nil {
 		return 0, err
@@ -113,9 +111,11 @@ func (a *app) completeSpec(f *creation) (from time.Duration, err error) {
 		if f.spec.Body != "" {
 			return 0, misuse("--body and --body-file are both given").Hinting("give one of them")
 		}
-		if f.spec.Body, err = a.readText(f.bodyFile); err != nil {
+		text, err := a.readNamed(ctx, source{what: "--body-file", path: f.bodyFile, input: f.bodyFile == "-", most: backlog.MaxBody, larger: "keep what is larger elsewhere, and point to it"})
+		if err != nil {
 			return 0, err
 		}
+		f.spec.Body = strings.TrimSuffix(text, "\n")
 	}
 	if f.spec.NotBefore, from, err = momentOf(f.notBefore); err != nil {
 		return 0, err
@@ -139,24 +139,6 @@ func acceptanceOf(list []string) (json.RawMessage, error) {
 		return nil, misuse("--acceptance is empty")
 	}
 	return json.Marshal(list)
-}
-
-// readText reads a file, or standard input for "-".
-func (a *app) readText(name string) (string, error) {
-	in := a.in
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return "", misuse("reading the body: %v", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, backlog.MaxBody+1))
-	if err != nil {
-		return "", misuse("reading the body: %v", err)
-	}
-	return strings.TrimSuffix(string(raw), "\n"), nil
 }
 
 // momentOf reads a point in time, or how long from now it is.

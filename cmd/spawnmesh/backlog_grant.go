@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -30,9 +28,9 @@ code is 5 when it does not, and the message says which of its parts is wrong.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			text := args[0]
 			if text == "-" {
-				line, err := bufio.NewReader(io.LimitReader(a.in, 4096)).ReadString('\n')
-				if err != nil && err != io.EOF {
-					return misuse("reading the grant: %v", err)
+				line, err := a.readNamed(c.Context(), source{what: "the grant", input: true, most: 4 << 10, line: true})
+				if err != nil {
+					return err
 				}
 				text = strings.TrimSpace(line)
 			}

@@ -215,7 +215,7 @@ func TestAnyRequestByHand(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"reason":"test"}`), 0o600))
 	require.Contains(t, o.do("api", "POST", "/tokens/ops/revoke", "-f", file), `"state":"revoked"`)
 	h.refused(exitMisuse, "does not begin with /", "api", "GET", "tasks")
-	h.refused(exitMisuse, "the body cannot be read", "api", "POST", "/tasks", "-f", file+"s")
+	h.refused(exitMisuse, "reading --file: open ", "api", "POST", "/tasks", "-f", file+"s")
 }
 
 // Tokens are made, shown once, listed and ended.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -59,9 +58,9 @@ func plainVariables(pairs []string) ([]commands.EnvVar, commands.Values, error) 
 // secretValue reads NAME=@FILE or NAME=env:VARIABLE. A value on the command line is not
 // taken: everybody on this host could read it.
 func secretValue(flag, pair string) (name, value string, err error) {
-	name, source, ok := strings.Cut(pair, "=")
-	path, file := strings.CutPrefix(source, "@")
-	variable, env := strings.CutPrefix(source, "env:")
+	name, from, ok := strings.Cut(pair, "=")
+	path, file := strings.CutPrefix(from, "@")
+	variable, env := strings.CutPrefix(from, "env:")
 	switch {
 	case !ok || !file && !env:
 		return "", "", misuse("%s wants NAME=@FILE or NAME=env:VARIABLE; a value itself would be seen by others on this host", flag)
@@ -72,14 +71,6 @@ func secretValue(flag, pair string) (name, value string, err error) {
 		}
 		return name, value, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", "", misuse("reading %s %s: %v", flag, name, err).Hinting("name a file that is there and that you may read: %s %s=@FILE", flag, name)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, commands.MaxEnvBytes+2))
-	if err != nil {
-		return "", "", misuse("reading %s %s: %v", flag, name, err).Hinting("name a file that can be read: %s %s=@FILE", flag, name)
-	}
-	return name, string(raw), nil
+	value, err = source{what: flag + " " + name, path: path, most: commands.MaxEnvBytes, larger: tooLarge}.read(nil)
+	return name, value, err
 }

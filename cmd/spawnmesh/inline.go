@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -24,12 +23,8 @@ func (f *spawnFlags) bring() error {
 	}
 	input := f.input
 	if f.stdinFile != "" && !f.stdin {
-		from, err := os.Open(f.stdinFile)
-		if err != nil {
-			return misuse("reading --stdin-file: %v", err).Hinting("name a file that is there and that you may read")
-		}
-		defer from.Close()
-		if input, err = allOf(from, "--stdin-file", f.stdinFile); err != nil {
+		var err error
+		if input, err = inOrder("--stdin-file", f.stdinFile).read(nil); err != nil {
 			return err
 		}
 	}
@@ -52,7 +47,9 @@ func (a *app) standardInput() (string, error) {
 	if terminal(a.in) {
 		fmt.Fprintln(a.err, "type what the agent reads, and end it with Ctrl-D")
 	}
-	return allOf(a.in, "--stdin", "standard input")
+	s := inOrder("--stdin", "")
+	s.input = true
+	return s.read(a.in)
 }
 
 // inlineFile reads SRC:DST. The last colon parts them: a path here may have others.
@@ -66,30 +63,17 @@ func inlineFile(pair string) (file commands.File, content string, err error) {
 	if err := commands.CheckFilePath(file.Path); err != nil {
 		return file, "", misuse("--file %s: %v", commands.Clip(pair), err).Hinting("write a path from the agent's directory, as in --file %s:input/data", commands.Clip(src))
 	}
-	f, err := os.Open(src)
-	if err != nil {
-		return file, "", misuse("reading --file %s: %v", commands.Clip(pair), err).Hinting("name a file that is there and that you may read")
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && info.IsDir() {
-		return file, "", misuse("--file %s: %s is a directory", commands.Clip(pair), src).Hinting("give each file of it, or one archive, which the agent unpacks")
-	}
-	if err == nil {
+	if info, err := os.Stat(src); err == nil {
+		if info.IsDir() {
+			return file, "", misuse("--file %s: %s is a directory", commands.Clip(pair), src).Hinting("give each file of it, or one archive, which the agent unpacks")
+		}
 		file.Exec = info.Mode()&0o111 != 0
-		content, err = allOf(f, "--file", src)
 	}
+	content, err = inOrder("--file "+commands.Clip(pair), src).read(nil)
 	return file, content, err
 }
 
-// allOf reads what flag names, to the limit of all together.
-func allOf(r io.Reader, flag, name string) (string, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, commands.MaxValueBytes+1))
-	switch {
-	case err != nil:
-		return "", misuse("reading %s, %s: %v", flag, name, err).Hinting("name what can be read to its end")
-	case len(raw) > commands.MaxValueBytes:
-		return "", misuse("%s: %s has more than %d bytes (96 KiB), the limit of all that comes with an order", flag, name, commands.MaxValueBytes).Hinting("%s", tooLarge)
-	}
-	return string(raw), nil
+// inOrder is what comes with an order; the limit is that of all together.
+func inOrder(flag, path string) source {
+	return source{what: flag, path: path, most: commands.MaxValueBytes, larger: tooLarge}
 }

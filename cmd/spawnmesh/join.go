@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -130,26 +127,16 @@ func heldBack(j spoke.Joined) string {
 
 // readToken reads a token before anything is made for it on this host.
 func (a *app) readToken(ctx context.Context, file string) (join.Token, error) {
-	in := a.in
-	if file != "" {
-		f, err := until(ctx, func() (*os.File, error) { return os.Open(file) })
-		if ctx.Err() != nil {
-			return join.Token{}, ctx.Err()
-		}
-		if err != nil {
-			return join.Token{}, misuse("reading the token: %v", err)
-		}
-		defer f.Close()
-		in = f
-	} else if terminal(a.in) {
+	if file == "" && terminal(a.in) {
 		fmt.Fprintln(a.err, "paste the token here, one line:")
 	}
-	line, err := typedLine(ctx, io.LimitReader(in, 8<<10)) // and nothing behind it, which may be an answer
-	switch {
-	case ctx.Err() != nil:
-		return join.Token{}, ctx.Err()
-	case err != nil && !errors.Is(err, io.EOF):
-		return join.Token{}, misuse("reading the token: %v", err)
+	s := source{what: "--token-file", path: file, input: file == "", most: 8 << 10, line: true}
+	if s.input {
+		s.what = "the token"
+	}
+	line, err := a.readNamed(ctx, s)
+	if err != nil {
+		return join.Token{}, err
 	}
 	if strings.TrimSpace(line) == "" {
 		return join.Token{}, misuse("there is no join token: %s is empty", cmp.Or(file, "standard input")).Hinting("its hub's operator makes one: spawnmesh invite --name NAME")

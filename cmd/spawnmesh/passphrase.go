@@ -1,18 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"filippo.io/age"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
-
-	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 )
 
 // leastPassphrase is how many bytes a passphrase has at least: who has a backup can try many.
@@ -70,12 +65,11 @@ func (s *secretFlags) identityAsked(ctx context.Context, a *app) (age.Identity, 
 		}
 		return age.NewScryptIdentity(words)
 	}
-	f, err := hostfile.Open(s.identity, hostfile.Rule{Secret: true})
+	text, err := a.readNamed(ctx, source{what: "--identity", path: s.identity, most: 64 << 10, secret: true})
 	if err != nil {
-		return nil, fmt.Errorf("reading the identity: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	list, err := age.ParseIdentities(io.LimitReader(f, 64<<10))
+	list, err := age.ParseIdentities(strings.NewReader(text))
 	if err != nil || len(list) != 1 {
 		return nil, misuse("%s is no file with one age identity", s.identity).Hinting("age-keygen writes one")
 	}
@@ -85,7 +79,12 @@ func (s *secretFlags) identityAsked(ctx context.Context, a *app) (age.Identity, 
 // words is the passphrase: of the file, or typed, twice where it is new.
 func (s *secretFlags) words(ctx context.Context, a *app, fresh bool) (string, error) {
 	if s.passphrase != "" {
-		return fromFile(s.passphrase)
+		line, err := a.readNamed(ctx, source{what: "--passphrase-file", path: s.passphrase, most: 4 << 10, line: true, secret: true})
+		if err != nil {
+			return "", err
+		}
+		line = strings.TrimRight(line, "\r")
+		return line, checkPassphrase(line)
 	}
 	if !terminal(a.in) {
 		return "", misuse("there is no passphrase, and no terminal to ask for it").Hinting("give --passphrase-file FILE")
@@ -102,20 +101,6 @@ func (s *secretFlags) words(ctx context.Context, a *app, fresh bool) (string, er
 		err = misuse("the two passphrases are not the same; nothing was done").Hinting("try again")
 	}
 	return first, err
-}
-
-func fromFile(path string) (string, error) {
-	f, err := hostfile.Open(path, hostfile.Rule{Secret: true})
-	if err != nil {
-		return "", fmt.Errorf("reading the passphrase: %w", err)
-	}
-	defer f.Close()
-	line, err := bufio.NewReader(io.LimitReader(f, 4<<10)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("reading the passphrase: %w", err)
-	}
-	line = strings.TrimRight(line, "\r\n")
-	return line, checkPassphrase(line)
 }
 
 func checkPassphrase(words string) error {

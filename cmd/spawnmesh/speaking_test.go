@@ -37,7 +37,7 @@ func TestBacklogMisuse(t *testing.T) {
 		"a key with blanks around":   {"begins or ends with a space", create("--id", " A1")},
 		"a key that is not UTF-8":    {"the value of --id is not UTF-8", create("--id", "\xff")},
 		"a body and a file":          {"--body and --body-file are both given", create("--body", "x", "--body-file", "y")},
-		"a file that is not there":   {"reading the body: open /nowhere/at/all", create("--body-file", "/nowhere/at/all")},
+		"a file that is not there":   {"reading --body-file: open /nowhere/at/all", create("--body-file", "/nowhere/at/all")},
 		"a body of 65 KiB":           {"the body is 66560 bytes, limit 65536", create("--body", strings.Repeat("b", 65<<10))},
 		"acceptance that is broken":  {"--acceptance is not a JSON array", create("--acceptance", `["x"`)},
 		"acceptance of numbers":      {"acceptance criteria are not a JSON array of strings", create("--acceptance", `[1]`)},
@@ -72,7 +72,7 @@ func TestBacklogMisuse(t *testing.T) {
 		"to ask why of nothing":      {"backlog why names no task", []string{"backlog", "why"}},
 		"two tasks":                  {`backlog complete takes [ID] and got "A1 A2"`, []string{"backlog", "complete", "A1", "A2"}},
 		"a result that is no JSON":   {"--result is not JSON", []string{"backlog", "complete", "A1", "--result", "fine"}},
-		"a result that is not there": {"reading the result: open /nowhere", []string{"backlog", "complete", "A1", "--result", "@/nowhere"}},
+		"a result that is not there": {"reading --result: open /nowhere", []string{"backlog", "complete", "A1", "--result", "@/nowhere"}},
 		"a group alone":              {"backlog grant needs a command: rotate, verify", []string{"backlog", "grant"}},
 		"a typo":                     {`there is no command "backlog creat"`, []string{"backlog", "creat"}},
 	}
