@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
@@ -246,10 +248,39 @@ func TestAHubJoinsUnderThePolicyThatIsShown(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(policy.File(b.dir), []byte(policy.Presets["deny"]), 0o600))
 
-	says := "this is what policy.yaml says; the spoke that runs here obeys policy "
-	require.Contains(t, b.run("", "doctor").out, says)
-	text, _ = a.invite("again")
-	again := b.run(text, "spoke", "join")
-	require.Equal(t, exitMisuse, again.code)
-	require.Contains(t, again.err, says)
+	require.Contains(t, b.run("", "doctor").out, "this is what policy.yaml says; the spoke that runs here obeys policy ")
+}
+
+// A spoke that runs joins a second hub under another policy than the one in force: who agrees is told, and what was
+// agreed to is in force for both hubs before the second can order anything. Who does not agree has changed nothing.
+func TestALaterJoinPutsInForceWhatItHasShown(t *testing.T) {
+	t.Parallel()
+	lab, other := startHub(t), startHub(t, "--name", "other")
+	require.NoError(t, lab.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
+	a, b, s := hand{t: t, dir: lab.Hub.Dir}, hand{t: t, dir: other.Hub.Dir}, hand{t: t, dir: lab.Spokes["attic"].Dir}
+	require.Equal(t, commands.Completed, a.ends(a.spawn("--", "true")).State)
+	require.NoError(t, os.WriteFile(policy.File(s.dir), []byte(policy.Presets["deny"]), 0o600))
+	text, token := b.invite("attic")
+	inForce := func() string { return s.run("", "doctor").out }
+
+	asked := s.run(text, "spoke", "join")
+
+	require.Equal(t, exitMisuse, asked.code)
+	require.Regexp(t, `(?m)^until now policy \w+ is in force here; joining puts policy.yaml in its place, for all hubs$`, asked.err)
+	require.Contains(t, inForce(), "the spoke that runs here obeys policy ", "nobody has agreed")
+	spent := altered(t, token, func(k *join.Token) { k.ID = newID() })
+	s.joins(exitUntrusted, "join token not accepted", spent)
+	require.NotContains(t, inForce(), "the spoke that runs here obeys policy ", "it is in force before the hub is asked")
+	require.NoError(t, os.WriteFile(policy.File(s.dir), []byte(loose+"on_revoke: finish\n"), 0o600))
+	joined := s.run(text, "-o", "json", "spoke", "join", "--yes")
+	require.Zero(t, joined.code, joined.err)
+	require.Contains(t, joined.out, `"policy_reread": true`)
+	require.Regexp(t, `^policy \w+ is in force here, for all hubs; it was \w+`, joined.err)
+	require.NotContains(t, inForce(), "the spoke that runs here obeys policy ")
+	require.NoError(t, other.AwaitLink(t.Context(), "attic"))
+	require.Equal(t, commands.Completed, b.ends(b.spawn("--", "true")).State)
+	shown, err := policy.Parse([]byte(policy.Presets["deny"]))
+	require.NoError(t, err)
+	_, err = (&app{err: io.Discard}).obeyShown(t.Context(), consent{dir: s.dir, rules: shown})
+	require.ErrorContains(t, err, "policy.yaml was changed meanwhile")
 }

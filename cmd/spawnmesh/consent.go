@@ -26,7 +26,7 @@ type consent struct {
 	rules  *policy.Policy
 	held   policy.Found
 	slots  int
-	others []string // says that another policy is in force
+	other  string // the policy in force, where it is not rules
 }
 
 // consentTo puts together what a token's hub could do here. What is wrong with the policy or the
@@ -46,7 +46,7 @@ func (a *app) consentTo(ctx context.Context, token join.Token, file, preset stri
 	if v, err := askRunning(ctx, client); err == nil && v.Held != nil && v.Slots > 0 {
 		c.slots, c.held = v.Slots, *v.Held
 		if preset == "" && v.Policy != c.rules.ID() {
-			c.others = a.ofTheFile(v.Policy)
+			c.other = v.Policy
 		}
 	} else if err := c.foresee(a); err != nil {
 		return c, err
@@ -95,7 +95,9 @@ func (c consent) words() []string {
 		fmt.Sprintf("hub: %s, %s; this host is %s there", c.token.Address, c.token.Hub, c.token.Name),
 		"policy: " + c.origin(),
 	}
-	lines = append(lines, c.others...)
+	if c.other != "" {
+		lines = append(lines, fmt.Sprintf("until now policy %s is in force here; joining puts policy.yaml in its place, for all hubs", c.other))
+	}
 	reach := c.rules.Whole(c.dir)
 	if reach.Program == "" {
 		return append(lines, "so nothing may run here until the policy says otherwise")

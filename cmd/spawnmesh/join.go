@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
@@ -32,7 +33,8 @@ line, where others could see it. Compare the fingerprints with the hub's operato
 
 Before anything is sent it shows what the hub could do here, by the policy and by
 what this host holds, and asks whether that is meant. Nobody is asked where
-standard input is no terminal: then --yes says it.`,
+standard input is no terminal: then --yes says it. What runs here then reads its
+policy again: what was shown is in force, for all its hubs.`,
 		Example: `  spawnmesh --data-dir S spoke join
   spawnmesh --data-dir S spoke join --token-file token --preset commands
   spawnmesh --data-dir S spoke join --yes < token`,
@@ -56,6 +58,12 @@ func (a *app) join(ctx context.Context, file, preset string, yes bool) error {
 	if err := a.agree(ctx, c, yes); err != nil {
 		return err
 	}
+	reread := false
+	if preset == "" { // before the hub can order anything
+		if reread, err = a.obeyShown(ctx, c); err != nil {
+			return fmt.Errorf("%s was not joined: %w", token.Address, err)
+		}
+	}
 	var j spoke.Joined
 	err = a.makingInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		ctx, done := context.WithTimeout(ctx, 30*time.Second)
@@ -73,24 +81,41 @@ func (a *app) join(ctx context.Context, file, preset string, yes bool) error {
 		if err := writePolicy(policy.File(c.dir), policy.Presets[preset], false); err != nil {
 			return fmt.Errorf("hub %s was joined, but nothing may run here: %w", j.Connection.Name, err)
 		}
-		if err := a.obeyFile(ctx, c.dir); err != nil {
+		if reread, err = a.obeyShown(ctx, c); err != nil {
 			return fmt.Errorf("hub %s was joined, but what runs here does not obey the policy that was written: %w", j.Connection.Name, err)
 		}
 	}
 	if !a.forPeople() {
-		return a.print(j, []any{j}, table{names: []string{j.Connection.Name}})
+		v := joinedView{j, c.rules.ID(), reread}
+		return a.print(v, []any{v}, table{names: []string{j.Connection.Name}})
 	}
 	a.sayJoined(ctx, c, j)
 	return nil
 }
 
-// obeyFile has what runs in dir read its policy again, where something runs.
-func (a *app) obeyFile(ctx context.Context, dir string) error {
-	if !control.Runs(ctx, dir) {
-		return nil
+// A joinedView is what a program learns of a join.
+type joinedView struct {
+	spoke.Joined
+	Policy string `json:"policy"`        // that was agreed to
+	Reread bool   `json:"policy_reread"` // by what runs here, which obeys it now
+}
+
+// obeyShown has what runs here, if anything does, read its policy again: what was shown is in force then.
+func (a *app) obeyShown(ctx context.Context, c consent) (reread bool, err error) {
+	if !control.Runs(ctx, c.dir) {
+		return false, nil
 	}
-	_, err := control.Read[policy.Change](control.NewClient(dir).API().ReloadPolicy(ctx))
-	return err
+	now, err := control.Read[policy.Change](control.NewClient(c.dir).API().ReloadPolicy(ctx))
+	if err != nil {
+		return false, err
+	}
+	if now.Policy != now.Was {
+		fmt.Fprintf(a.err, "policy %s is in force here, for all hubs; it was %s%s\n", now.Policy, now.Was, confinedBy(now.Level))
+	}
+	if now.Policy != c.rules.ID() {
+		return true, commands.Refuse(commands.Conflict, "policy.yaml was changed meanwhile: policy %s is in force, and %s was shown", now.Policy, c.rules.ID()).Hinting("look at it, and join again")
+	}
+	return true, nil
 }
 
 // sayJoined says what a join led to, and what comes next: nothing is started.
