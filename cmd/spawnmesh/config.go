@@ -42,7 +42,8 @@ What a running instance uses are the settings of when it started.`,
 	check := &cobra.Command{
 		Use: "check [hub|spoke]", Short: "Check the settings of hub run or spoke run; nothing is started",
 		Long: `Check config.yaml in the data directory, and the variables, as hub run or spoke run
-would, and read what they do: the policy, and certificate and key of the API.
+would, and read what they do: the policy, and certificate and key of the API. The
+addresses of link and API are looked up, and not taken.
 
 What is wrong is named with its line, and the exit code is 2. Nothing is started or
 changed.`,

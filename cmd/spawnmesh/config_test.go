@@ -80,6 +80,43 @@ func TestSettingsOfTheFileCount(t *testing.T) {
 	}
 }
 
+// An address that no hub can serve on is refused by the check in the words of a start, with its line.
+func TestTheAddressesOfSettingsAreChecked(t *testing.T) {
+	t.Parallel()
+	for setting, says := range map[string]string{
+		"link: nonsense:port":        `"nonsense:port" has no port number from 0 to 65535`,
+		"link: 127.0.0.1:http":       `"127.0.0.1:http" has no port number`,
+		"link: 127.0.0.1:65536":      `"127.0.0.1:65536" has no port number`,
+		"link: \"127.0.0.1:\"":       `"127.0.0.1:" has no port number`,
+		"link: 127.0.0.1":            `"127.0.0.1" is not of the form host:port`,
+		"link: a..b:7422":            "lookup a..b: no such host",
+		"api: a..b:7480":             "lookup a..b: no such host",
+		"api: nonsense:port":         "lookup tcp/port: unknown port",
+		"trace-endpoint: collector":  "it is no URL",
+		"advertise: hub.example.org": "is not an address of the form HOST:PORT",
+		"api-host: hub.example.org":  "nothing says where",
+		"inbox-per-peer: 1KiB":       "--inbox-per-peer is at least 1MiB",
+		"min-isolation: steel":       "--min-isolation steel is not a level",
+		"heartbeat: 2h":              "--heartbeat from 100ms to 1h",
+		"api-rate: 70000":            "--api-rate and --api-open from 1 to 65536",
+		"log-format: xml":            `--log-format is "xml"`,
+		"output-per-agent: 0":        "--output-per-agent",
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "config.yaml")
+		text := setting + "\n"
+		if !strings.HasPrefix(setting, "link") {
+			text += "link: 127.0.0.1:0\n"
+		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		check, start := typed(t, "--data-dir", dir, "config", "check", "hub"), typed(t, "--data-dir", dir, "hub", "run")
+		require.Equal(t, exitMisuse, check.code, "%s: %s", setting, check.err)
+		require.Contains(t, check.err, says, setting)
+		require.Equal(t, exitMisuse, start.code, "%s: %s", setting, start.err)
+		require.Contains(t, start.err, says, setting)
+	}
+}
+
 // A hub and a spoke have settings of their own; which of them is asked for is said, or seen.
 func TestSettingsAreOfARole(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke"
 )
@@ -90,9 +91,20 @@ func defaultName() string {
 	return name
 }
 
+// checkLinkAddress says what is wrong with the link's address by itself; whether it is free is not looked at.
+func checkLinkAddress(address string) error {
+	if _, _, err := transport.ListenOn(address); err != nil {
+		return misuse("serving spokes on --link %s: %v", address, err).Hinting("name it as HOST:PORT, as in --link 127.0.0.1:7422")
+	}
+	return nil
+}
+
 // checkLink says what is wrong with the link's address before a database is
 // started for nothing. Who takes the address meanwhile is found out later.
 func checkLink(ctx context.Context, address string) error {
+	if err := checkLinkAddress(address); err != nil {
+		return err
+	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return commands.Refuse(commands.Conflict, "something listens on %s already", address).

@@ -105,9 +105,12 @@ func (r *runner) checkSettings() error {
 	return r.logs.check()
 }
 
-// checkFiles says what is wrong with the files that a start reads; nothing is started for it.
+// checkFiles says what is wrong with the addresses and the files that a start looks at; nothing is started for it.
 func (r *runner) checkFiles() error {
 	if r.hub != nil {
+		if err := checkLinkAddress(r.hub.Listen); err != nil {
+			return config.Explain(err, r.settings)
+		}
 		if err := r.api.checkFiles(r.a.logger(slog.LevelWarn)); err != nil {
 			return config.Explain(err, r.settings)
 		}

@@ -212,6 +212,23 @@ func (h *Hub) disconnect() {
 	h.stops = nil
 }
 
+// ListenOn parts an address as a hub takes it, host:port with a number that may be 0, and finds out whether there is
+// such a host.
+func ListenOn(address string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not of the form host:port", address)
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q has no port number from 0 to 65535", address)
+	}
+	if _, err := net.ResolveTCPAddr("tcp", address); err != nil {
+		return "", 0, err
+	}
+	return host, int(number), nil
+}
+
 // options configures the server. The caller holds mu.
 func (h *Hub) options() (*server.Options, error) {
 	dir, lost, err := freshDir(h.Dir)
@@ -220,12 +237,8 @@ func (h *Hub) options() (*server.Options, error) {
 	}
 	h.lost = lost
 	o := serverOptions("hub", dir)
-	host, port, err := net.SplitHostPort(h.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen address %q is not of the form host:port", h.Listen)
-	}
-	if o.Port, err = strconv.Atoi(port); err != nil {
-		return nil, fmt.Errorf("listen address %q has no port number", h.Listen)
+	if o.Host, o.Port, err = ListenOn(h.Listen); err != nil {
+		return nil, err
 	}
 	if o.Port == 0 {
 		o.Port = server.RANDOM_PORT
@@ -233,7 +246,7 @@ func (h *Hub) options() (*server.Options, error) {
 	if len(h.Certificate.Certificate) == 0 {
 		return nil, errors.New("a hub needs a TLS certificate")
 	}
-	o.Host, o.DontListen = host, false
+	o.DontListen = false
 	o.StreamMaxBufferedSize = maxPending // of what one peer sent and is not stored yet
 	o.TLSConfig = serverTLS(h.Certificate)
 	o.TLSHandshakeFirst = true
