@@ -222,7 +222,7 @@ func (k *Kill) Validate() error {
 // ValidateTerms is Validate before it is known what is to end.
 func (k *Kill) ValidateTerms() error {
 	if k.Reason == "" {
-		return Refuse(Validation, "a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
+		return Refuse(Validation, "a kill needs a reason").Hinting("say why; it is recorded")
 	}
 	if k.GraceMS < 0 || k.GraceMS > MaxGrace.Milliseconds() {
 		return Refuse(Validation, "grace of %d ms is outside 0..%d", k.GraceMS, MaxGrace.Milliseconds())

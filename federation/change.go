@@ -31,7 +31,7 @@ func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.A
 		return Changed{}, commands.Refuse(commands.NotFound, "a connection can be suspended, resumed and revoked")
 	}
 	if c.Reason == "" && to != store.Active {
-		return Changed{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("add --reason \"why\"; it is recorded")
+		return Changed{}, commands.Refuse(commands.Validation, "this needs a reason").Hinting("say why; it is recorded")
 	}
 	s, err := b.Find(text, of...)
 	if err != nil {

@@ -160,7 +160,7 @@ func (db *DB) ChangeKey(ctx context.Context, c KeyChange) error {
 	case c.OverlapMS > MaxOverlap.Milliseconds() || c.OverlapMS != 0 && c.OverlapMS < MinOverlap.Milliseconds():
 		return commands.Refuse(commands.Validation, "an old key verifies for %s to %s more", commands.Lasting(MinOverlap), commands.Lasting(MaxOverlap))
 	case c.Revoke != "" && c.Reason == "":
-		return commands.Refuse(commands.Validation, "to revoke a key needs a reason").Hinting("add --reason \"why\"; peers are told and record it")
+		return commands.Refuse(commands.Validation, "to revoke a key needs a reason").Hinting("say why; peers are told and record it")
 	case db.ring == nil:
 		return commands.Refuse(commands.Conflict, "this instance has one key only")
 	}

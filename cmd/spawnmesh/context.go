@@ -42,11 +42,13 @@ Contexts are in $XDG_CONFIG_HOME/spawnmesh/contexts.yaml (~/.config/spawnmesh).`
 
 func (a *app) contextAddCommand() *cobra.Command {
 	var v contexts.Context
+	var replace bool
 	c := &cobra.Command{
 		Use: "add NAME --url URL --token-file FILE", Short: "Add a hub that is asked over the network", Args: cobra.ExactArgs(1),
 		Long: `Add a hub that is asked over the network. The file of the token is this user's alone
 (0600), and is read each time. --ca is needed where the authority that has issued the
-hub's certificate is not one of this system.`,
+hub's certificate is not one of this system. A context that is there already stays,
+but with --replace.`,
 		Example: `  spawnmesh context add lab --url https://hub.example.org:7480 --token-file token`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if v.URL == "" || v.TokenFile == "" {
@@ -61,7 +63,7 @@ hub's certificate is not one of this system.`,
 					*file = whole
 				}
 			}
-			err := a.changeBook(func(b *contexts.Book) error { return b.Add(args[0], v) })
+			err := a.changeBook(func(b *contexts.Book) error { return b.Add(args[0], v, replace) })
 			if err == nil && a.forPeople() {
 				fmt.Fprintf(a.err, "ask it with --context %s, or use it from now on: spawnmesh context use %s\n", args[0], args[0])
 			}
@@ -71,6 +73,7 @@ hub's certificate is not one of this system.`,
 	c.Flags().StringVar(&v.URL, "url", "", "where the hub is: `URL` (required)")
 	c.Flags().StringVar(&v.TokenFile, "token-file", "", "`FILE` with a token, 0600 (required)")
 	c.Flags().StringVar(&v.CA, "ca", "", "`FILE` with the certificate of the authority of the hub's certificate")
+	c.Flags().BoolVar(&replace, "replace", false, "replace the context that has this name")
 	return c
 }
 

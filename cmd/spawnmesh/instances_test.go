@@ -78,7 +78,7 @@ func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 
 func otherRole(t *testing.T, _ *fleet.Mesh, _, s hand) {
 	s.refused(exitMisuse, "this instance is a spoke; this is asked of its hub", "spawn", "--spoke", "x", "--", "true")
-	s.refused(exitMisuse, "name that one with --data-dir", "invite", "--name", "x")
+	s.refused(exitMisuse, "ask that instance itself: on its host, or at its own address", "invite", "--name", "x")
 }
 
 func noPostgres(t *testing.T, _ *fleet.Mesh, _, _ hand) {
@@ -95,7 +95,7 @@ func linkAddress(t *testing.T, m *fleet.Mesh, _, _ hand) {
 	require.NoError(t, err)
 	taken, none := strings.TrimSpace(string(link)), fresh(t)
 	none.refused(exitConflict, "something listens on "+taken, "hub", "run", "--link", taken)
-	none.refused(exitMisuse, "missing port", "hub", "run", "--link", "127.0.0.1")
+	none.refused(exitMisuse, "is not of the form host:port", "hub", "run", "--link", "127.0.0.1")
 	none.refused(exitMisuse, "--link 192.0.2.1:0", "hub", "run", "--link", "192.0.2.1:0")
 	require.NoDirExists(t, filepath.Join(none.dir, "pg"), "no database for nothing")
 }

@@ -100,10 +100,10 @@ func (b *Book) Get(name string) (Context, error) {
 	return c, nil
 }
 
-// Add adds a context after it has looked at its files.
-func (b *Book) Add(name string, c Context) error {
-	if _, there := b.Contexts[name]; there {
-		return commands.Refuse(commands.Conflict, "there is a context %s already", name).Hinting("choose another name, or remove it").Running("context", "remove", name)
+// Add adds a context after it has looked at its files, in the place of the one with its name where that is replaced.
+func (b *Book) Add(name string, c Context, replace bool) error {
+	if there, taken := b.Contexts[name]; taken && !replace {
+		return commands.Refuse(commands.Conflict, "there is a context %s already, for %s", name, there.URL).Hinting("choose another name, or add --replace to replace it")
 	}
 	err := errors.Join(checkName(name), c.check())
 	if err == nil {

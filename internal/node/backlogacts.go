@@ -61,7 +61,7 @@ func (s resources) RetryBacklogTask(ctx context.Context, r api.RetryBacklogTaskR
 
 // lacksReason refuses what nobody may do without saying why.
 func lacksReason(what string) error {
-	return commands.Refuse(commands.Validation, "to %s needs a reason", what).Hinting("add --reason \"why\"; it is recorded")
+	return commands.Refuse(commands.Validation, "to %s needs a reason", what).Hinting("say why; it is recorded")
 }
 
 // An act moves one task on.

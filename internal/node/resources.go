@@ -40,7 +40,7 @@ func (s resources) askedOf(who string) error {
 	if s.n.Hub != nil {
 		role = "hub"
 	}
-	return commands.Refuse(commands.Validation, "this instance is a %s; this is asked of %s", role, who).Hinting("name that one with --data-dir, on its host")
+	return commands.Refuse(commands.Validation, "this instance is a %s; this is asked of %s", role, who).Hinting("ask that instance itself: on its host, or at its own address")
 }
 
 // mapped is each of a list as the document has it.

@@ -97,7 +97,7 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 		return err
 	}
 	if f.Reason == "" {
-		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("add --reason \"why\"; it is recorded")
+		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("say why; it is recorded")
 	}
 	if err := ws.mayLimit(f.Scope, f.Target); err != nil {
 		return err
