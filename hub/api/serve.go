@@ -51,7 +51,7 @@ func (p Plain) serve(mux *http.ServeMux) {
 func Serve(s StrictServerInterface, p Plain, may func(r *http.Request, pattern string) error, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	badInput := func(w http.ResponseWriter, r *http.Request, err error) {
 		if _, ok := errors.AsType[*InputError](err); !ok {
-			err = &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}
+			err = &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err, r))}
 		}
 		fail(w, r, err)
 	}
@@ -234,7 +234,7 @@ func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 			err = checkBody(takes, raw)
 		}
 		if err != nil {
-			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err))}
+			return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: %s", inWords(err, r))}
 		}
 		return next(ctx, w, r, request)
 	}

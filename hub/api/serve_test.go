@@ -61,6 +61,12 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"an unknown field":     {"POST", "/keys/revoke", as, `{"key":"current","reason":"r","why":1}`, 400, `the request cannot be read: unknown field "why"`},
 		"a number":             {"POST", "/keys/revoke", as, `{"key":1,"reason":"r"}`, 400, "field key takes a text and got a number"},
 		"no base64":            {"POST", "/tasks", as, `{"files":[{"path":"x","content":12345}]}`, 400, "takes a text in base64 and got a number"},
+		"base64 with a fault":  {"POST", "/tasks", as, `{"runtime":"exec","stdin":"aGk=","files":[{"path":"x","content":"aGk="},{"path":"y","content":"a_"}]}`, 400, "field files[1].content takes a text in base64\n"},
+		"input of that kind":   {"POST", "/tasks", as, `{"stdin":"not base64"}`, 400, "field stdin takes a text in base64\n"},
+		"no time":              {"POST", "/tasks/kill", as, `{"through":"yesterday"}`, 400, "field through takes a time such as 2006-01-02T15:04:05Z\n"},
+		"a number for a time":  {"POST", "/tasks/kill", as, `{"expected":1,"through":5}`, 400, "field through takes a time such as 2006-01-02T15:04:05Z\n"},
+		"a time in a list":     {"POST", "/workspaces/main/tasks", as, `{"items":[{"title":"a"},{"title":"b","not_before":"2026-13-01T00:00:00Z"}]}`, 400, "field items[1].not_before takes a time"},
+		"no amount":            {"POST", "/workspaces/main/tasks", as, `{"items":[{"estimate":{"usd":"many"}}]}`, 400, "field items[0].estimate.usd takes a number\n"},
 		"a list":               {"POST", "/keys/revoke", as, `[]`, 400, "the body takes an object and got a list"},
 		"two values":           {"POST", "/keys/revoke", as, right + right, 400, "there is more behind the body"},
 		"a field too few":      {"POST", "/keys/revoke", as, `{"key":"current"}`, 400, "it lacks the field reason"},
@@ -101,6 +107,27 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		require.Equal(t, tt.status, status, "%s: %s", name, said)
 		require.Contains(t, said, tt.says, name)
 	}
+}
+
+// A field is found in the body of each operation that has one.
+func TestTheBodiesOfAllOperationsAreKnown(t *testing.T) {
+	t.Parallel()
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	text, err := Document()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(text), &doc))
+	with := 0
+	for path, operations := range doc.Paths {
+		for method, about := range operations {
+			if strings.Contains(string(about), `"requestBody"`) {
+				require.NotNil(t, bodies()[strings.ToUpper(method)+" "+Base+path], path)
+				with++
+			}
+		}
+	}
+	require.Len(t, bodies(), with)
 }
 
 func TestTheDocumentIsServed(t *testing.T) {

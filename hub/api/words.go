@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"reflect"
 	"strings"
+	"time"
 )
 
-// inWords says what is wrong with a body, or a parameter, without words of this program.
-func inWords(err error) string {
+// inWords says what is wrong with a body, or a parameter, of r, without words of this program.
+func inWords(err error, r *http.Request) string {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Sprintf("%s takes %s and got %s", named(wrong.Field), kindInWords(wrong.Type), valueInWords(wrong.Value))
 	}
@@ -21,9 +23,10 @@ func inWords(err error) string {
 	if bad, ok := errors.AsType[*InvalidParamFormatError](err); ok {
 		return fmt.Sprintf("parameter %s has a value that it does not take", bad.ParamName)
 	}
+	if wrong := wrongField(r); wrong != "" {
+		return wrong
+	}
 	switch {
-	case strings.Contains(err.Error(), "invalid number literal"): // of json.Number, and no type of its own
-		return "a text stands where it takes a number"
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return "its JSON ends too early"
 	case errors.Is(err, io.EOF):
@@ -45,6 +48,9 @@ func kindInWords(t reflect.Type) string {
 	}
 	if t == reflect.TypeFor[[]byte]() {
 		return "a text in base64"
+	}
+	if t == reflect.TypeFor[time.Time]() {
+		return "a time such as 2006-01-02T15:04:05Z"
 	}
 	switch t.Kind() {
 	case reflect.String:

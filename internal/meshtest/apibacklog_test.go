@@ -161,7 +161,7 @@ func (w walk) limits(t *testing.T) {
 	require.Equal(t, "1.5", g.Left.String())
 	require.EqualValues(t, 86400, g.EverySeconds)
 	w.refused(t, http.StatusBadRequest, "field hard takes a number and got true or false", board+"/budgets", `{"name": "x", "scope": "workspace", "dimension": "usd", "hard": true}`)
-	w.refused(t, http.StatusBadRequest, "a text stands where it takes a number", board+"/budgets", `{"name": "x", "scope": "workspace", "dimension": "usd", "hard": "many"}`)
+	w.refused(t, http.StatusBadRequest, "field hard takes a number", board+"/budgets", `{"name": "x", "scope": "workspace", "dimension": "usd", "hard": "many"}`)
 	w.do(t, "POST", board+"/budgets/daily/grant", `{"amount": 0.000001, "reason": "more"}`, &g)
 	require.Equal(t, "1.500001", g.Hard.String())
 	for path, body := range map[string]string{"/budgets/daily/grant": `{"amount": 1, "reason": ""}`, "/budgets/daily/reset": `{}`, "/budgets/daily/remove": `{}`, "/quotas/four/remove": `{}`, "/freezes/lift": `{"scope": "workspace", "reason": ""}`} {
