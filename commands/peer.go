@@ -42,6 +42,7 @@ type Numbering struct {
 	// Refused are the newest reports of the other side that were stored and had no effect.
 	Refused []RefusedReport `json:"refused,omitempty"`
 
+	Controls int64     `json:"controls,omitempty"` // the newest of its controls, which nothing is to be started before; told until both sides agree
 	Recall   int64     `json:"recall,omitempty"`   // it was restored, and asks what it said about tasks from this number on; 0: nothing
 	Recalled *Recalled `json:"recalled,omitempty"` // what the other side has asked so
 }
@@ -95,6 +96,7 @@ type Held struct {
 type Received struct {
 	Numbers
 	Refused []RefusedReport `json:"refused,omitempty"` // the newest of them that had no effect
+	Beat    bool            `json:"beat,omitempty"`    // a side that dials is to send a heartbeat now: the answer has news
 }
 
 // MaxRefused is how many refused reports are told at a time.
@@ -146,6 +148,30 @@ type ConnectionView struct {
 	Refuses *EndedKey  `json:"refuses,omitempty"` // the key that the other side signs with has ended here
 	Limited bool       `json:"limited,omitempty"` // the other side sends more than is taken here; the rest waits there
 	Full    bool       `json:"full,omitempty"`    // no more of the other side's messages are kept here now; they wait there
+	Freeze  *Freeze    `json:"freeze,omitempty"`  // of a side that commands; nil: it has never frozen anything
+}
+
+// A Freeze is a latch of a side that commands: while Frozen, nothing that it ordered is started. Each change has a
+// higher number than all before; one with a lower number is old and changes nothing.
+type Freeze struct {
+	Number int64  `json:"number"`
+	Frozen bool   `json:"frozen"`
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
+	Since  int64  `json:"since,omitempty"` // ms since 1970
+}
+
+func (f *Freeze) check() error {
+	if f.Number < 1 || f.Number > maxNumber {
+		return Refuse(Validation, "number %d of a freeze is outside 1..%d", f.Number, int64(maxNumber))
+	}
+	if err := checkTimes(f.Since); err != nil {
+		return err
+	}
+	if err := CheckReason(f.Reason); err != nil {
+		return err
+	}
+	return checkText("who froze", f.By, 256)
 }
 
 // An EndedKey is a signing key of the other side that signs nothing here any more.
@@ -244,7 +270,7 @@ func (n *Numbering) check() error {
 			}
 		}
 	}
-	numbers = append(numbers, n.Recall)
+	numbers = append(numbers, n.Recall, n.Controls)
 	for _, x := range numbers {
 		if x < 0 || x > maxNumber {
 			return Refuse(Validation, "number %d is outside 0..%d", x, int64(maxNumber))
@@ -297,6 +323,11 @@ func (v ConnectionView) check() error {
 	}
 	if v.Numbers != nil {
 		if err := v.Numbers.check(); err != nil {
+			return err
+		}
+	}
+	if v.Freeze != nil {
+		if err := v.Freeze.check(); err != nil {
 			return err
 		}
 	}

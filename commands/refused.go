@@ -42,6 +42,7 @@ const (
 	Cycle           Code = "DEPENDENCY_CYCLE"  // the edge would close a circle
 	OverBudget      Code = "OVER_BUDGET"       // a budget that refuses new work is spent
 	LaneClosed      Code = "LANE_CLOSED"       // the lane takes no new work
+	FrozenThere     Code = "FROZEN"            // nothing is started there until it is unfrozen
 	GrantMalformed  Code = "GRANT_MALFORMED"   // not a claim grant
 	GrantExpired    Code = "GRANT_EXPIRED"     // its last moment has passed
 	GrantKeyUnknown Code = "GRANT_KEY_UNKNOWN" // signed with a key this instance does not have

@@ -29,6 +29,7 @@ var titles = map[Code]string{
 	StaleAttempt:    "The fence no longer holds the task",
 	Cycle:           "The dependency would close a circle",
 	OverBudget:      "A budget that refuses new work is spent",
+	FrozenThere:     "Nothing is started there until it is unfrozen",
 	LaneClosed:      "The lane takes no new work",
 	GrantMalformed:  "It is not a claim grant",
 	GrantExpired:    "The claim grant has expired",

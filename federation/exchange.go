@@ -34,10 +34,12 @@ type Exchange struct {
 	unsealed, unanswered streak.Failures // heartbeats that could not be made, and that the peer did not answer
 
 	unconfirmed wait.Signal // sent when there is something to confirm
+	calls       atomic.Bool // the next confirmation asks the peer, which dials, for a heartbeat
 
 	mu          sync.Mutex      // guards the rest
 	changed     chan struct{}   // closed when peer, or what both agree on, changes
 	history     history         // what both sides agree on
+	latch       latch           // of a peer that is obeyed: whether it lets agents start
 	beat        *store.Beat     // the peer's last heartbeat
 	beatRefused bool            // the last heartbeat was refused, and that was said
 	unsaved     bool            // beat is newer than the one in the database
@@ -142,7 +144,12 @@ func (x *Exchange) follow(p *Peer) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p.Verifier.Heads = x.peer.Load().Verifier.Heads // what was verified stays true, whichever keys there are now
-	if x.peer.Swap(p).State != p.State {
+	was := x.peer.Swap(p)
+	if was.freezes != p.freezes && p.Authority == store.Commands {
+		x.calls.Store(true)
+		x.unconfirmed.Send()
+	}
+	if was.State != p.State {
 		x.early.Store(true)
 		// Links count until the state changes: a suspension tells what they showed, and whoever
 		// resumes has decided about it.
@@ -203,6 +210,9 @@ func (x *Exchange) hear(ctx context.Context, p *Peer, in *store.Incoming) error 
 	case *commands.Received:
 		if err := x.noteRefusedReports(ctx, p, in.Header.Kid, b.Refused); err != nil {
 			return err // before what was stored: a key set that was refused is not confirmed
+		}
+		if b.Beat {
+			x.beatSoon()
 		}
 		return x.confirmed(ctx, in.Header, b.Numbers)
 	case *commands.Revoked:

@@ -71,4 +71,5 @@ type Peer struct {
 	revoked   bool          // it is revoked here
 	refuses   signing.Code  // why the peer has refused our newest key set; "" = it has not
 	workspace string        // of what is not stored; for the rest the transaction asks the grant
+	freezes   int64         // number of the last change of what is frozen here
 }

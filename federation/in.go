@@ -256,6 +256,9 @@ func (x *Exchange) takeStored(ctx context.Context, p *Peer, opened []opening) er
 	if err := x.noteFull(ctx, batch); err != nil {
 		return err
 	}
+	if err := x.letStart(ctx); err != nil {
+		x.log.DebugContext(ctx, "letting agents start; the next heartbeat does it", "err", err)
+	}
 	x.again(ctx, taken.Again)
 	keys := slices.ContainsFunc(batch, isKeySet)
 	if keys {

@@ -119,14 +119,15 @@ func (x *Exchange) confirms(ctx context.Context) error {
 // the same and more.
 func (x *Exchange) confirm(ctx context.Context) error {
 	stored, err := x.board.DB.StoredOf(ctx, x.id)
-	if err != nil || stored.Through == 0 {
+	calls := x.calls.Swap(false) // should it be lost, the peer sends a heartbeat soon enough
+	if err != nil || stored.Through == 0 && !calls {
 		return err
 	}
 	refused, err := x.board.DB.RefusedOf(ctx, x.id)
 	if err != nil {
 		return err
 	}
-	return x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored, Refused: refused}})
+	return x.Send(ctx, x.ownQueue(), Note{Body: &commands.Received{Numbers: stored, Refused: refused, Beat: calls}})
 }
 
 // ownQueue is the one for what instances say to each other.

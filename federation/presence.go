@@ -74,6 +74,7 @@ func (x *Exchange) pages() bool {
 }
 
 func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
+	x.hold(ctx, link)
 	envelope, err := x.sealBeat(ctx, link)
 	if err != nil {
 		return err
@@ -148,6 +149,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
 	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
+	x.sayFrozen(ctx, v)
 	x.sayHistory(ctx, link, v)
 	return &beat
 }
@@ -211,6 +213,13 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 		}
 		if err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
+		}
+	}
+	if p.Authority == store.Obeys {
+		brief, done := x.brief(ctx)
+		defer done()
+		if err := x.heed(brief, p, in.Header.Kid, body.Connection, link, envelope); err != nil {
+			x.log.DebugContext(ctx, "noting what the peer has frozen; the next heartbeat does it again", "err", err)
 		}
 	}
 	if body.Connection.State != string(store.Active) {

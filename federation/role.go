@@ -29,6 +29,9 @@ type Role struct {
 	// transaction, after this instance was restored from a backup.
 	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error
 
+	// MayStart is told when what a peer that is obeyed kept from starting may start.
+	MayStart func()
+
 	// Lease is how long a peer that is obeyed may be silent before nothing new is
 	// started for it. Required of the role for peers that are obeyed.
 	Lease func() time.Duration

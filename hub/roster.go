@@ -43,6 +43,7 @@ type SpokeView struct {
 	Limited      bool                    `json:"limited,omitempty"`     // it sends more than it may
 	Full         bool                    `json:"full,omitempty"`        // no more of its messages are kept
 	FullSince    *time.Time              `json:"full_since,omitempty"`
+	Frozen       *commands.Freeze        `json:"frozen,omitempty"`       // what is ordered on it is frozen here
 	Differs      string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
 	RefusesKeys  signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
 	KeyRevoked   bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
@@ -75,11 +76,17 @@ func (h *Hub) SpokeOf(ctx context.Context, s federation.Status) (SpokeView, erro
 }
 
 // counts are what the database counts of each connection.
-type counts struct{ unconfirmed, running map[string]int }
+type counts struct {
+	unconfirmed, running map[string]int
+	frozen               store.Freezes
+}
 
 func (h *Hub) counted(ctx context.Context) (c counts, err error) {
 	if c.unconfirmed, err = h.DB.OutboxCounts(ctx); err == nil {
 		c.running, err = h.DB.RunningCounts(ctx)
+	}
+	if err == nil {
+		c.frozen, err = h.DB.Freezes(ctx)
 	}
 	return c, err
 }
@@ -89,6 +96,9 @@ func (h *Hub) counted(ctx context.Context) (c counts, err error) {
 func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeView {
 	v := ViewOf(s)
 	v.Unconfirmed, v.Queues = c.unconfirmed[s.ID], queues
+	if f := c.frozen.Of(s.ID); f != nil && f.Frozen && !s.State.Ended() {
+		v.Frozen = f
+	}
 	if s.Beat != nil {
 		v.Running = max(v.Running, c.running[s.ID])
 	}

@@ -31,6 +31,9 @@ func (db *DB) Numbering(ctx context.Context, conn string, whole bool, theirs *co
 		if n.Digest, err = db.history(ctx, conn, peerBase, n.Stored); err != nil {
 			return n, err
 		}
+		if n.Controls, err = db.lastControl(ctx, conn); err != nil {
+			return n, err
+		}
 	}
 	if theirs != nil && len(theirs.Stored.Gaps) > 0 && n.Base > 0 {
 		if n.Void, err = db.void(ctx, conn, n.Base, theirs.Stored); err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Grants",
+var reading = []string{"DB.Answered", "DB.AuditTrail", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.Grants",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch"}
 
 // scene is an instance on which something is about to be done.
@@ -116,6 +116,23 @@ var writing = map[string]func(s scene) storetest.Act{
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return s.DB.NotePeerState(ctx, s.Conn, s.Peer.Key, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
 		}
+	},
+	"DB.NoteFreeze": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.NoteFreeze(ctx, s.Conn, s.Peer.Key, commands.Freeze{Number: 7, Frozen: true, By: "uid:0", Reason: "bad deploy"}, []byte("m"))
+		}
+	},
+	"DB.HoldStarts": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.HoldStarts(ctx, s.Conn.ID, time.Minute)
+		}
+	},
+	"DB.LetStart": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		require.NoError(s, s.DB.HoldStarts(s.Context(), s.Conn.ID, time.Minute))
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.LetStart(ctx, s.Conn.ID, 0) }
 	},
 	"DB.NoteEvent": func(s scene) storetest.Act {
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

@@ -97,9 +97,9 @@ func refuseClosed(tx *Tx, orders []SpawnOrder, out []Ordered) {
 	if len(conns) == 0 {
 		return
 	}
-	tx.Queue(`SELECT id::text, peer_name, state FROM connections WHERE id = ANY ($1::uuid[]) ORDER BY id FOR SHARE`, conns).Query(func(rows pgx.Rows) error {
-		open, c := map[string]Connection{}, Connection{}
-		if _, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Name, &c.State}, func() error { open[c.ID] = c; return nil }); err != nil {
+	tx.Queue(`SELECT c.id::text, c.peer_name, c.state, coalesce(f.actor, ''), coalesce(f.reason, '') FROM connections c `+withFreeze+` WHERE c.id = ANY ($1::uuid[]) ORDER BY c.id FOR SHARE OF c`, conns).Query(func(rows pgx.Rows) error {
+		open, c := map[string]target{}, target{}
+		if _, err := pgx.ForEachRow(rows, []any{&c.ID, &c.Name, &c.State, &c.frozenBy, &c.why}, func() error { open[c.ID] = c; return nil }); err != nil {
 			return fmt.Errorf("reading the connections of orders: %w", err)
 		}
 		for i, o := range orders {
@@ -110,11 +110,28 @@ func refuseClosed(tx *Tx, orders []SpawnOrder, out []Ordered) {
 			case !known:
 				out[i].Err = commands.Refuse(commands.NotFound, "no such connection")
 			default:
-				out[i].Err = closedTo(c.Name, c.State)
+				out[i].Err = c.closed()
 			}
 		}
 		return nil
 	})
+}
+
+// withFreeze joins what is frozen over a connection c that is commanded, if anything is.
+const withFreeze = `LEFT JOIN LATERAL (SELECT * FROM freezes WHERE scope = 'instance' OR scope = 'connection' AND target = c.id::text ORDER BY id LIMIT 1) AS f ON true`
+
+// A target is a connection that something is ordered over, and who has frozen what is, and why.
+type target struct {
+	Connection
+	frozenBy, why string
+}
+
+// closed returns why nothing is ordered over c; nil when it takes orders.
+func (c target) closed() *commands.Refused {
+	if r := closedTo(c.Name, c.State); r != nil || c.frozenBy == "" {
+		return r
+	}
+	return commands.Refuse(commands.FrozenThere, "what is ordered on %s is frozen by %s: %s", c.Name, c.frozenBy, c.why).Hinting("see").Running("freeze", "list")
 }
 
 // closedTo returns why nothing is ordered over a connection; nil when it takes
@@ -150,6 +167,9 @@ func findOrdered(tx *Tx, orders []SpawnOrder, out []Ordered) {
 				return err
 			}
 			out[n-1] = Ordered{Task: task, Conn: conn, Spoke: spoke, Existing: true, Err: out[n-1].Err}
+			if r := out[n-1].Err; r != nil && r.Code == commands.FrozenThere {
+				out[n-1].Err = nil // nothing new is ordered
+			}
 			if !bytes.Equal(is, was) {
 				out[n-1].Err = commands.Refuse(commands.Idempotency, "the idempotency key or task id was used with other content (task %s)", task)
 			}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -31,12 +32,13 @@ const countMost = 1000
 type placement struct {
 	name map[string]string // of the active ones, by connection
 	more map[string]int    // orders that no heartbeat counts yet
+	shut *commands.Refused // why a candidate that is frozen gets nothing; nil = none is
 }
 
 // newPlacement looks at all candidates once. It holds their connections until
 // the transaction ends.
 func newPlacement(ctx context.Context, tx *Tx, list []Candidate) (placement, error) {
-	p := placement{map[string]string{}, map[string]int{}}
+	p := placement{name: map[string]string{}, more: map[string]int{}}
 	age := map[string]time.Duration{}
 	for _, c := range list {
 		age[c.Conn] = c.Age
@@ -46,17 +48,25 @@ func newPlacement(ctx context.Context, tx *Tx, list []Candidate) (placement, err
 		ages = append(ages, age[conn])
 	}
 	rows, err := tx.Query(ctx, `
-		SELECT c.id::text, c.peer_name,
+		SELECT c.id::text, c.peer_name, coalesce(f.actor, ''), coalesce(f.reason, ''),
 			(SELECT count(*) FROM (SELECT FROM mirrors m WHERE m.conn = c.id AND m.ended_at IS NULL AND m.accepted_at IS NULL LIMIT $3) AS unanswered)
 			+ (SELECT count(*) FROM (SELECT FROM mirrors m WHERE m.conn = c.id AND m.ended_at IS NULL AND m.accepted_at > now() - u.age LIMIT $3) AS uncounted)
-		FROM unnest($1::uuid[], $2::interval[]) AS u (conn, age) JOIN connections c ON c.id = u.conn
+		FROM unnest($1::uuid[], $2::interval[]) AS u (conn, age) JOIN connections c ON c.id = u.conn `+withFreeze+`
 		WHERE c.state = 'active' ORDER BY c.id FOR SHARE OF c`, conns, ages, countMost)
 	if err != nil {
 		return p, fmt.Errorf("counting what spokes have to do: %w", err)
 	}
-	var conn, name string
+	var c target
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&conn, &name, &n}, func() error { p.name[conn], p.more[conn] = name, n; return nil })
+	c.State = Active
+	_, err = pgx.ForEachRow(rows, []any{&c.ID, &c.Name, &c.frozenBy, &c.why, &n}, func() error {
+		if r := c.closed(); r != nil {
+			p.shut = r
+			return nil
+		}
+		p.name[c.ID], p.more[c.ID] = c.Name, n
+		return nil
+	})
 	if err != nil {
 		return p, fmt.Errorf("counting what spokes have to do: %w", err)
 	}
@@ -104,7 +114,7 @@ func place(ctx context.Context, tx *Tx, orders []SpawnOrder, out []Ordered) erro
 			continue
 		}
 		if o.Conn = p.pick(o.Among, nil); o.Conn == "" {
-			if out[i].Err = o.Nowhere; o.Nowhere == nil {
+			if out[i].Err = cmp.Or(p.shut, o.Nowhere); out[i].Err == nil {
 				out[i].Err = commands.Refuse(commands.NoSpoke, "no spoke can run this now: their connections have just changed").Hinting("try again")
 			}
 			continue

@@ -42,6 +42,10 @@ func TestWhatAnEndedKeySaysHasNoEffect(t *testing.T) {
 			_, err := s.DB.NotePeerState(ctx, s.Conn, s.Peer.Key, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
 			return err
 		},
+		"a freeze": func(ctx context.Context, s *storetest.Side) error {
+			_, err := s.DB.NoteFreeze(ctx, s.Conn, s.Peer.Key, commands.Freeze{Number: 7, Frozen: true}, []byte("m"))
+			return err
+		},
 		"the last message": func(ctx context.Context, s *storetest.Side) error {
 			_, err := s.DB.SetConnectionState(ctx, s.Conn.ID, store.Revoked, "over", "peer", func(ctx context.Context, tx *store.Tx, _ store.Connection) error { return tx.Speaks(ctx, s.Peer) })
 			return err

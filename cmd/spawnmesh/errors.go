@@ -108,7 +108,7 @@ func exitOfCode(code commands.Code) int {
 		commands.Forbidden, control.CertificateUnknown, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
 		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.Rate, commands.Full, commands.TooManyRequests:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.FrozenThere, commands.Rate, commands.Full, commands.TooManyRequests:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke

@@ -784,6 +784,9 @@ type Connection struct {
 	Differs string `json:"differs,omitempty,omitzero"`
 	Epoch   int64  `json:"epoch"`
 
+	// Frozen While it is frozen, nothing that a hub has ordered over the connection is started. Each change has a higher number than all before.
+	Frozen Latch `json:"frozen,omitempty,omitzero"`
+
 	// Full No more of the messages of the peer are kept here; they wait there.
 	Full      bool      `json:"full,omitempty,omitzero"`
 	FullSince time.Time `json:"full_since,omitempty,omitzero"`
@@ -1278,6 +1281,17 @@ type LaneList struct {
 	Items []Lane `json:"items"`
 }
 
+// Latch While it is frozen, nothing that a hub has ordered over the connection is started. Each change has a higher number than all before.
+type Latch struct {
+	By     string `json:"by,omitempty,omitzero"`
+	Frozen bool   `json:"frozen"`
+	Number int64  `json:"number"`
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Since ms since 1970, as it is signed.
+	Since int64 `json:"since,omitempty,omitzero"`
+}
+
 // LogLine A piece of output, or what a reader who follows waits for, or what is missing at the end.
 type LogLine struct {
 	// At When it arrived.
@@ -1525,6 +1539,9 @@ type PeerSays struct {
 
 	// Differs Why it does not send.
 	Differs string `json:"differs,omitempty,omitzero"`
+
+	// Freeze While it is frozen, nothing that a hub has ordered over the connection is started. Each change has a higher number than all before.
+	Freeze Latch `json:"freeze,omitempty,omitzero"`
 
 	// Full It keeps no more of our messages; they wait here.
 	Full bool `json:"full,omitempty,omitzero"`

@@ -20,6 +20,7 @@ func spokeOf(s hub.SpokeView) api.Connection {
 	v.Limited, v.Full, v.FullSince, v.Differs = s.Limited, s.Full, when(s.FullSince), s.Differs
 	v.RefusesKeys, v.KeyRevoked = string(s.RefusesKeys), s.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(s.Refuses), saysOf(s.Says), mapped(s.Queues, queueOf)
+	v.Frozen = latchOf(s.Frozen)
 	return v
 }
 
@@ -44,7 +45,14 @@ func grantOf(g store.GrantTerms) api.Grant {
 }
 
 func saysOf(v commands.ConnectionView) api.PeerSays {
-	return api.PeerSays{State: v.State, Reason: v.Reason, By: v.By, Agrees: v.Agrees, Differs: v.Differs, Refuses: endedKeyOf(v.Refuses), Limited: v.Limited, Full: v.Full}
+	return api.PeerSays{State: v.State, Reason: v.Reason, By: v.By, Agrees: v.Agrees, Differs: v.Differs, Refuses: endedKeyOf(v.Refuses), Limited: v.Limited, Full: v.Full, Freeze: latchOf(v.Freeze)}
+}
+
+func latchOf(f *commands.Freeze) api.Latch {
+	if f == nil {
+		return api.Latch{}
+	}
+	return api.Latch{Number: f.Number, Frozen: f.Frozen, Reason: f.Reason, By: f.By, Since: f.Since}
 }
 
 func endedKeyOf(k *commands.EndedKey) api.EndedKey {

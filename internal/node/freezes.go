@@ -25,7 +25,13 @@ func (s resources) Freeze(ctx context.Context, r api.FreezeRequestObject) (api.F
 	ws, err := s.workspace(ctx, r.Workspace)
 	b := r.Body
 	if err == nil {
+		b.Target, err = s.frozenTarget(ctx, b.Scope, b.Target)
+	}
+	if err == nil {
 		err = ws.Freeze(ctx, backlog.Freeze{Scope: b.Scope, Target: b.Target, Reason: b.Reason})
+	}
+	if err == nil {
+		err = s.tellFrozen(ctx, b.Scope)
 	}
 	return api.Freeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target, Frozen: true}}, err
 }
@@ -38,7 +44,38 @@ func (s resources) Unfreeze(ctx context.Context, r api.UnfreezeRequestObject) (a
 		err = lacksReason("unfreeze " + commands.Clip(b.Scope))
 	}
 	if err == nil {
+		b.Target, err = s.frozenTarget(ctx, b.Scope, b.Target)
+	}
+	if err == nil {
 		err = ws.Unfreeze(ctx, b.Scope, b.Target, b.Reason)
 	}
+	if err == nil {
+		err = s.tellFrozen(ctx, b.Scope)
+	}
 	return api.Unfreeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target}}, err
+}
+
+// frozenTarget is what a freeze is about: a connection may be named.
+func (s resources) frozenTarget(ctx context.Context, scope, target string) (string, error) {
+	if scope != "connection" {
+		return target, nil
+	}
+	list, err := s.n.Instance.DB.Connections(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range list {
+		if c.ID == target || c.Name == target && !c.State.Ended() {
+			return c.ID, nil
+		}
+	}
+	return "", commands.Refuse(commands.NotFound, "no connection %s", commands.Clip(target)).Hinting("see").Running("connections", "list")
+}
+
+// tellFrozen has peers told of what is frozen over their connections, where this instance runs.
+func (s resources) tellFrozen(ctx context.Context, scope string) error {
+	if s.n.board == nil || scope != "connection" && scope != "instance" {
+		return nil
+	}
+	return s.n.board.Await(ctx)
 }

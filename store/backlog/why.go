@@ -114,17 +114,25 @@ func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
 	if w.Task.Eligibility != Held {
 		return nil
 	}
-	var name, state, by string
+	var name, state, by, frozenBy, frozenWhy string
 	var since, expires time.Time
-	err := tx.QueryRow(ctx, `SELECT c.peer_name, c.state, c.state_by, c.state_at, least(g.expires_at, 'epoch'::timestamptz + interval '5000 years')
-		FROM tasks t JOIN connections c ON c.id = t.conn JOIN grants g ON g.conn = c.id WHERE t.id = $1`, w.Task.ID).Scan(&name, &state, &by, &since, &expires)
+	var frozenSince *time.Time
+	var expired, frozen bool
+	err := tx.QueryRow(ctx, `SELECT c.peer_name, c.state, c.state_by, c.state_at, least(g.expires_at, 'epoch'::timestamptz + interval '5000 years'), g.expires_at <= statement_timestamp(),
+		coalesce(l.frozen, false), coalesce(l.actor, ''), coalesce(l.reason, ''), l.since
+		FROM tasks t JOIN connections c ON c.id = t.conn JOIN grants g ON g.conn = c.id LEFT JOIN latches l ON l.conn = c.id WHERE t.id = $1`, w.Task.ID).
+		Scan(&name, &state, &by, &since, &expires, &expired, &frozen, &frozenBy, &frozenWhy, &frozenSince)
 	switch {
 	case err != nil:
 		return err
 	case state != string(store.Active):
 		w.add("connection", "spawnmesh connections resume "+name, &since, nil, "the connection with %s is %s by %s", name, state, by)
-	default:
+	case expired:
 		w.add("connection", "spawnmesh connections grant "+name+" --expires never", &expires, nil, "the grant of %s has expired", name)
+	case frozen:
+		w.add("connection", "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, frozenWhy)
+	default:
+		w.add("connection", "", nil, nil, "the link with %s has just come up: what it has sent meanwhile is taken first", name)
 	}
 	return nil
 }

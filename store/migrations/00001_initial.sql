@@ -113,12 +113,26 @@ CREATE TABLE grants (
     CONSTRAINT weight_is_sound CHECK (weight BETWEEN 1 AND 1000)
 );
 
+-- What a peer that this instance obeys lets start over its connection, as it said last, and until when
+-- nothing is started because its newest word may be on its way: from each link on until that is here. See docs/decisions/0032.
+CREATE TABLE latches (
+    conn        uuid PRIMARY KEY REFERENCES connections,
+    number      bigint NOT NULL DEFAULT 0,               -- of its last change there; a lower one is old
+    frozen      boolean NOT NULL DEFAULT false,
+    reason      text NOT NULL DEFAULT '',
+    actor       text NOT NULL DEFAULT '',
+    since       timestamptz,
+    envelope    bytea,                                   -- the signed heartbeat that said so
+    wait_until  timestamptz NOT NULL DEFAULT '-infinity'
+);
+
 -- The grants in force: what their connections asked for may be started now. What
 -- this instance has for itself needs none. A claim joins them, so this has to be
 -- something that the planner can open: a function of a connection would be run
 -- for every class.
 CREATE VIEW grants_in_force WITH (security_invoker = true) AS
-    SELECT g.conn, g.weight FROM connections n JOIN grants g ON g.conn = n.id WHERE n.state = 'active' AND g.expires_at > statement_timestamp();
+    SELECT g.conn, g.weight FROM connections n JOIN grants g ON g.conn = n.id WHERE n.state = 'active' AND g.expires_at > statement_timestamp()
+        AND NOT EXISTS (SELECT FROM latches l WHERE l.conn = n.id AND (l.frozen OR l.wait_until > statement_timestamp()));
 
 -- Tokens that let an unknown instance ask for a connection.
 CREATE TABLE invites (
@@ -253,6 +267,7 @@ CREATE TABLE outbox (
     CONSTRAINT queue_is_known CHECK (queue IN ('run', 'ctl', 'evt', 'res'))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX outbox_re ON outbox (re) WHERE re IS NOT NULL;
+CREATE INDEX outbox_controls ON outbox (conn, seq) WHERE queue = 'ctl';   -- the newest is told on each new link
 
 -- Which of our numbers the peer has confirmed: a set, closed only by the peer's
 -- signed word, or with the connection. See docs/decisions/0020.
@@ -673,6 +688,22 @@ CREATE TABLE freezes (
     CONSTRAINT instance_has_no_workspace CHECK ((scope = 'instance') = (workspace = ''))
 );
 
+-- The number of the last change of the freezes: peers that are commanded take no older one. It grows with the
+-- time, so that it is above those of other lives of this database, too.
+CREATE TABLE freeze_numbers (
+    one   boolean PRIMARY KEY DEFAULT true CHECK (one),
+    last  bigint NOT NULL DEFAULT 0
+);
+INSERT INTO freeze_numbers DEFAULT VALUES;
+-- +goose StatementBegin
+CREATE FUNCTION number_freezes() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public AS $$
+BEGIN
+    UPDATE freeze_numbers SET last = greatest(last + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER freezes_numbered AFTER INSERT OR UPDATE OR DELETE ON freezes FOR EACH STATEMENT EXECUTE FUNCTION number_freezes();
+
 -- What may be spent. Amounts are millionths of the dimension's unit. A claim
 -- reserves, a report settles, the end of the attempt releases.
 CREATE TABLE budgets (
@@ -1069,6 +1100,7 @@ $$;
 CREATE FUNCTION note_restore() RETURNS void LANGUAGE sql AS $$
     SELECT number_events(2147483647);
     UPDATE event_numbers SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    UPDATE freeze_numbers SET last = greatest(last + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     INSERT INTO new_events (kind) VALUES ('restored');
 $$;
 -- +goose StatementEnd
@@ -1368,7 +1400,7 @@ REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
 REVOKE INSERT, UPDATE, DELETE ON attempts, standing, funds, counted, grants_in_force FROM spawnmesh_engine;
 GRANT SELECT ON attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
-GRANT SELECT ON connections, grants, grants_in_force TO spawnmesh_app;
+GRANT SELECT ON connections, grants, grants_in_force, latches TO spawnmesh_app;
 GRANT SELECT, INSERT ON outbox TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON sequences, kills TO spawnmesh_app;
 -- It makes keys for claim grants and ends their signing, and changes no secret.
