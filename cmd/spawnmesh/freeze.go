@@ -11,14 +11,19 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-const scopesOfFreezes = "`WHAT`: workspace, instance, lane:NAME, account:NAME or connection:ID (required)"
+const scopesOfFreezes = "`WHAT`: workspace, instance, lane:NAME, account:NAME or connection:NAME (required)"
 
 func (a *app) freezeCommand() *cobra.Command {
 	var scope, reason string
 	c := &cobra.Command{
 		Use: "freeze", Short: "Let nothing be claimed until it is unfrozen", Args: cobra.NoArgs,
-		Long: `Let nothing be claimed until it is unfrozen. What is claimed already goes on.`,
+		Long: `Let nothing be claimed until it is unfrozen. What is claimed already goes on.
+
+At a hub, instance and connection:NAME hold for agents on spokes, too: no order is
+taken, and no spoke starts what it was ordered before. A spoke that is away learns
+of it when it is back, before it starts anything else.`,
 		Example: `  spawnmesh freeze --scope workspace --reason 'bad deploy'
+  spawnmesh freeze --scope connection:attic --reason 'its disk is being replaced'
   spawnmesh freeze list`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if scope == "" || reason == "" {
