@@ -24,10 +24,15 @@ type frozen struct {
 	at   time.Time
 }
 
+// freezesOrders is whether a row of freezes binds what is ordered over connections: agents are in the main workspace.
+func freezesOrders(f string) string {
+	return `(` + f + `.scope = 'instance' OR ` + f + `.scope = 'connection' AND ` + f + `.workspace = 'main')`
+}
+
 // Freezes returns what is frozen over connections now.
 func (db *DB) Freezes(ctx context.Context) (f Freezes, err error) {
 	rows, err := db.pool.Query(ctx, `SELECT n.last, f.id IS NOT NULL, coalesce(f.target, ''), coalesce(f.actor, ''), coalesce(f.reason, ''), coalesce(f.since, to_timestamp(0))
-		FROM freeze_numbers n LEFT JOIN freezes f ON f.scope IN ('instance', 'connection') ORDER BY f.id`)
+		FROM freeze_numbers n LEFT JOIN freezes f ON `+freezesOrders("f")+` ORDER BY f.id`)
 	if err == nil {
 		var one frozen
 		var is bool

@@ -118,7 +118,7 @@ func refuseClosed(tx *Tx, orders []SpawnOrder, out []Ordered) {
 }
 
 // withFreeze joins what is frozen over a connection c that is commanded, if anything is.
-const withFreeze = `LEFT JOIN LATERAL (SELECT * FROM freezes WHERE scope = 'instance' OR scope = 'connection' AND target = c.id::text ORDER BY id LIMIT 1) AS f ON true`
+var withFreeze = `LEFT JOIN LATERAL (SELECT * FROM freezes x WHERE x.target IN ('', c.id::text) AND ` + freezesOrders("x") + ` ORDER BY x.id LIMIT 1) AS f ON true`
 
 // A target is a connection that something is ordered over, and who has frozen what is, and why.
 type target struct {

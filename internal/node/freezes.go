@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -15,6 +17,9 @@ func (s resources) ListFreezes(ctx context.Context, r api.ListFreezesRequestObje
 		return nil, err
 	}
 	list, err := ws.Freezes(ctx)
+	if err == nil {
+		err = s.nameTargets(ctx, list)
+	}
 	return api.ListFreezes200JSONResponse{Items: mapped(list, func(f backlog.Freeze) api.Freeze {
 		return api.Freeze{Scope: f.Scope, Target: f.Target, Reason: f.Reason, Actor: f.Actor, Since: f.Since}
 	})}, err
@@ -55,9 +60,9 @@ func (s resources) Unfreeze(ctx context.Context, r api.UnfreezeRequestObject) (a
 	return api.Unfreeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target}}, err
 }
 
-// frozenTarget is what a freeze is about: a connection may be named.
+// frozenTarget is what a freeze is about: a connection may be named by who may see it.
 func (s resources) frozenTarget(ctx context.Context, scope, target string) (string, error) {
-	if scope != "connection" {
+	if scope != "connection" || !control.CallerOf(ctx).Everywhere() {
 		return target, nil
 	}
 	list, err := s.n.Instance.DB.Connections(ctx)
@@ -70,6 +75,22 @@ func (s resources) frozenTarget(ctx context.Context, scope, target string) (stri
 		}
 	}
 	return "", commands.Refuse(commands.NotFound, "no connection %s", commands.Clip(target)).Hinting("see").Running("connections", "list")
+}
+
+// nameTargets names the connections that are frozen.
+func (s resources) nameTargets(ctx context.Context, list []backlog.Freeze) error {
+	if !control.CallerOf(ctx).Everywhere() || !slices.ContainsFunc(list, func(f backlog.Freeze) bool { return f.Scope == "connection" }) {
+		return nil
+	}
+	conns, err := s.n.Instance.DB.Connections(ctx)
+	for i, f := range list {
+		for _, c := range conns {
+			if f.Scope == "connection" && c.ID == f.Target && !c.State.Ended() {
+				list[i].Target = c.Name
+			}
+		}
+	}
+	return err
 }
 
 // tellFrozen has peers told of what is frozen over their connections, where this instance runs.
