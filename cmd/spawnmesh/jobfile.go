@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,25 +49,15 @@ func wrongAt(node ast.Node, format string, args ...any) error {
 
 // readJobs reads a file of jobs. What is wrong with it is all in wrong.
 func (a *app) readJobs(path string) (*jobFile, error) {
-	f, from := &jobFile{name: path, dir: filepath.Dir(path)}, a.in
+	f := &jobFile{name: path, dir: filepath.Dir(path)}
 	if path == "-" {
 		f.name, f.dir = "standard input", ""
-	} else {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, misuse("reading the jobs: %v", err).Hinting("name a file that is there and that you may read, or - for standard input")
-		}
-		defer file.Close()
-		from = file
 	}
-	raw, err := io.ReadAll(io.LimitReader(from, maxJobFile+1))
-	if err == nil && len(raw) > maxJobFile {
-		err = fmt.Errorf("%s is larger than %d bytes", f.name, maxJobFile)
-	}
+	text, err := source{what: "--jobs", path: path, input: path == "-", most: maxJobFile, larger: "order them from several files"}.read(a.in)
 	if err != nil {
-		return nil, misuse("reading the jobs: %v", err).Hinting("order them from several files")
+		return nil, err
 	}
-	if err := f.read(raw); err != nil {
+	if err := f.read([]byte(text)); err != nil {
 		return nil, err
 	}
 	if len(f.jobs) == 0 && len(f.wrong) == 0 {

@@ -156,7 +156,7 @@ func TestJobsThatCannotBe(t *testing.T) {
 		"jobs: []":                        "has no jobs",
 		"a: [":                            ":1:4: ",
 		"a: 1\na: 2":                      `:2:1: mapping key "a" already defined`,
-		strings.Repeat("#", maxJobFile+1): "is larger than",
+		strings.Repeat("#", maxJobFile+1): "has more than 2 MiB",
 	} {
 		_, err := (&app{}).readJobs(put(t, "jobs.yaml", text, 0o600))
 		require.ErrorContains(t, err, why, commands.Clip(text))
