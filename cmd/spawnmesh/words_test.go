@@ -229,6 +229,7 @@ func TestExitCodes(t *testing.T) {
 		"a forged grant":           {commands.Refuse(commands.GrantMismatch, "no"), commands.GrantMismatch, 5},
 		"a spent budget":           {commands.Refuse(commands.OverBudget, "no"), commands.OverBudget, 6},
 		"a closed lane":            {commands.Refuse(commands.LaneClosed, "no"), commands.LaneClosed, 6},
+		"what is frozen":           {commands.Refuse(commands.FrozenThere, "no"), commands.FrozenThere, 6},
 		"a revoked connection":     {commands.Refuse(signing.ConnState, "no"), signing.ConnState, 5},
 		"a bad signature":          {&signing.Rejected{Code: signing.SigBad, Why: "no"}, signing.SigBad, 5},
 		"another user":             {commands.Refuse("FORBIDDEN", "no"), "FORBIDDEN", 5},
