@@ -86,10 +86,11 @@ const (
 	Released        Outcome = "released"    // the agent was not begun, and may be later
 	CouldNotStart   Outcome = "unavailable"
 	AttemptReplaced Outcome = "superseded"
+	Parked          Outcome = "parked" // a limit of somebody else's, as of a provider: it goes on later, and no retry is spent
 )
 
 // Outcomes lists every outcome. The list is closed.
-var Outcomes = []Outcome{Succeeded, AttemptFailed, TimedOut, AttemptKilled, Interrupted, Released, CouldNotStart, AttemptReplaced}
+var Outcomes = []Outcome{Succeeded, AttemptFailed, TimedOut, AttemptKilled, Interrupted, Released, CouldNotStart, AttemptReplaced, Parked}
 
 // check checks the outcome of an attempt; there is none to check where there was no attempt.
 func (o Outcome) check() error {

@@ -19,11 +19,18 @@ func couldNotStart(err error) backlog.End {
 	return e
 }
 
+// tryLater is the exit code of an agent that has met a limit of somebody else's, as of the provider of its model:
+// EX_TEMPFAIL of sysexits.h.
+const tryLater = 75
+
 func outcomeOf(x supervisor.Exit) commands.Outcome {
 	switch x.Outcome {
 	case supervisor.Exited:
-		if x.Code == 0 {
+		switch x.Code {
+		case 0:
 			return commands.Succeeded
+		case tryLater:
+			return commands.Parked
 		}
 		return commands.AttemptFailed
 	case supervisor.TimedOut:

@@ -20,6 +20,7 @@ var outcomes = map[commands.Outcome]string{
 	commands.Interrupted:   "lost",
 	commands.Released:      "could not be started yet",
 	commands.CouldNotStart: "could not be started",
+	commands.Parked:        "parked",
 }
 
 // attemptsOf says how each attempt of an agent ended, and how the last one stands;
@@ -74,6 +75,14 @@ func attemptLine(e commands.Ended) string {
 		line += ": " + r
 	}
 	return line
+}
+
+// waitsForNext says that the next attempt waits, and until when.
+func waitsForNext(v hub.AgentView) string {
+	if v.Reason == commands.Limit {
+		return "its last run met a limit that is not its host's (exit code 75); no retry was spent, and it goes on by itself" + nextTry(v)
+	}
+	return "it waits for its next try" + nextTry(v)
 }
 
 // nextTry says until when the next attempt waits, "" when that is not known.

@@ -112,7 +112,7 @@ func (a *app) waitsFor(v hub.AgentView, conn connectionView) string {
 	case conn.StartsNone != "":
 		return fmt.Sprintf("it waits for %s, which starts nothing now: %s; it goes on by itself when its host has mended that", v.Spoke, conn.StartsNone)
 	case v.Attempt > 0:
-		return "it waits for its next try" + nextTry(v)
+		return waitsForNext(v)
 	case conn.Running >= conn.Slots:
 		said := fmt.Sprintf("it waits for a free slot on %s, which has %d", v.Spoke, conn.Slots)
 		if v.Before != nil {
@@ -134,7 +134,7 @@ func whyHere(v agentView, w backlog.Why, runs bool) string {
 	case v.State.Terminal():
 		return clauseOf(v.AgentView)
 	case v.State == commands.Queued && v.Attempt > 0 && len(w.Reasons) == 1 && w.Reasons[0].Stage == "not_before":
-		return "it waits for its next try" + nextTry(v.AgentView)
+		return waitsForNext(v.AgentView)
 	case until == nil:
 		return ""
 	case runs:

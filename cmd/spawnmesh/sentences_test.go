@@ -78,6 +78,8 @@ func TestEachAttemptIsShown(t *testing.T) {
 	failed := commands.Ended{Attempt: 2, Outcome: commands.AttemptFailed, Exit: commands.Exit{Code: 3}, At: found.UnixMilli()}
 	limited := commands.Ended{Attempt: 1, Outcome: commands.AttemptFailed, Reason: commands.OOMKilled, At: found.UnixMilli(),
 		Exit: commands.Exit{Code: -1, Signal: "SIGKILL", Breach: &commands.Breach{Limit: commands.OOMKilled, Unit: "bytes", Allowed: 64 << 20, Measured: 70 << 20}}}
+	parked := lost
+	parked.Outcome, parked.Reason, parked.Exit = commands.Parked, commands.Limit, commands.Exit{Code: 75}
 	tests := map[string]struct {
 		mirror store.Mirror
 		lines  []string
@@ -87,6 +89,8 @@ func TestEachAttemptIsShown(t *testing.T) {
 		"only one":  {store.Mirror{State: commands.Completed, Attempt: 1}, []string{"1"}, ""},
 		"lost once": {store.Mirror{State: commands.Queued, Attempt: 1, Attempts: []commands.Ended{lost}},
 			[]string{"1  lost (executor_died), found 2026-03-01 08:57:21.000: the shim ended without a record"}, ", not before 2026-03-01 08:58:21"},
+		"at a limit of its provider": {store.Mirror{State: commands.Queued, Reason: commands.Limit, Attempt: 1, Attempts: []commands.Ended{parked}},
+			[]string{"1  parked (limit), 2026-03-01 08:57:21.000: exit code 75"}, ", not before 2026-03-01 08:58:21"},
 		"at its limit of memory": {store.Mirror{State: commands.Running, Attempt: 2, Attempts: []commands.Ended{limited}},
 			[]string{"1  failed (oom_killed), 2026-03-01 08:57:21.000: out of memory: 70 MiB of 64 MiB", "2  running"}, ""},
 		"lost, failed and run again": {store.Mirror{State: commands.Running, Attempt: 3, Attempts: []commands.Ended{failed, lost}},

@@ -2,6 +2,7 @@ package meshtest
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -282,4 +283,61 @@ func TestTerminalStatesAreFinalInTheDatabase(t *testing.T) {
 	}
 	require.Error(t, p.Hub.Exec(`UPDATE mirrors SET state = 'running', ended_at = NULL`))
 	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET state = 'queued', ended_at = NULL, replays = 1`), "an operator's retry is counted")
+}
+
+// A run that met a limit of somebody else's goes on later, as often as it takes, and no retry is spent on it.
+func TestALimitParksAnAgent(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	task := p.Order(t, func(o *store.SpawnOrder) { o.Spawn.MaxRetries = 0 })
+	p.toSpoke(t)
+	for n := range 3 {
+		c := p.claim(t, 1)[0]
+		p.start(t, c)
+		p.end(t, c.Fence, commands.Parked)
+		p.toHub(t)
+
+		m := p.Mirror(t, task)
+		require.Equal(t, commands.Queued, m.State)
+		require.Equal(t, commands.Limit, m.Reason)
+		require.Len(t, m.Attempts, n+1)
+		require.Equal(t, commands.Parked, m.Attempts[n].Outcome)
+		wait := time.UnixMilli(m.Attempts[n].Next).Sub(time.UnixMilli(m.Attempts[n].At))
+		most := 5 * time.Minute << n
+		require.GreaterOrEqual(t, wait, most/2-time.Second)
+		require.LessOrEqual(t, wait, most+time.Second)
+		require.Empty(t, p.claim(t, 1), "it is parked")
+		p.ripen(t)
+		_, err := p.backlog.Sweep(t.Context(), time.Second)
+		require.NoError(t, err)
+	}
+	require.Zero(t, p.Spoke.Count(t, `SELECT retries + reclaims FROM tasks`))
+	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET parks = 100`))
+	c := p.claim(t, 1)[0]
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM leases WHERE type = 'resume'`))
+	p.start(t, c)
+	p.end(t, c.Fence, commands.Parked)
+	p.toHub(t)
+
+	m := p.Mirror(t, task)
+	require.Equal(t, commands.Failed, m.State, "but not for ever")
+	require.Equal(t, commands.Limit, m.Reason)
+}
+
+// An agent says so with its exit code.
+func TestAnAgentThatMeetsALimitGoesOnLater(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "sh", "-c", `[ -e "$0" ] && exit 0; touch "$0"; exit 75`, filepath.Join(t.TempDir(), "ran"))
+	Await(t, "that it is parked", func() bool { return m.Agent(t, task).Reason == commands.Limit })
+	require.Equal(t, commands.Queued, m.Agent(t, task).State)
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE due SET at = clock_timestamp()`)
+	m.Start(t, "attic")
+
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Completed, v.State)
+	require.Equal(t, 2, v.Attempt)
+	m.Check(t)
 }

@@ -414,6 +414,7 @@ CREATE TABLE tasks (
     max_retries        int NOT NULL DEFAULT 0,
     max_losses         int,                                         -- retries after the loss of an agent; null = no agent: a loss is a reclaim
     reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost, or an agent not begun
+    parks              int NOT NULL DEFAULT 0,                      -- new attempts after a limit of somebody else's: no retry is spent
     replays            int NOT NULL DEFAULT 0,                      -- retries by hand
     created_by         text NOT NULL DEFAULT '',
     created_with       uuid,                                        -- the act that created it with others, as the audit names it
@@ -576,7 +577,7 @@ CREATE TABLE ended_attempts (
     outcome     text NOT NULL,
     exit        jsonb,                    -- how the agent's process ended
     PRIMARY KEY (task, number),
-    CONSTRAINT outcome_is_known CHECK (outcome IN ('succeeded', 'failed', 'timed_out', 'killed', 'cancelled', 'interrupted', 'unavailable', 'superseded', 'released', 'blocked'))
+    CONSTRAINT outcome_is_known CHECK (outcome IN ('succeeded', 'failed', 'timed_out', 'killed', 'cancelled', 'interrupted', 'unavailable', 'superseded', 'released', 'blocked', 'parked'))
 );
 
 -- Tasks that have ended: lists and pruning find them here. Indexes over the ends of
@@ -1317,7 +1318,7 @@ $$ SELECT reason IN ('kill_requested', 'operator', 'link_revoked') $$;
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table), by what it counts as. A kill that was asked for wins over
 -- whatever the attempt says.
-CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int) RETURNS task_state
+CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int, parks int) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
     SELECT CASE WHEN is_kill(reason) THEN task_state 'cancelled'
@@ -1327,6 +1328,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
         WHEN outcome = 'lost' AND retries < max_losses THEN task_state 'queued'
         WHEN outcome = 'interrupted' AND reclaims < 100 THEN task_state 'queued'
+        WHEN outcome = 'parked' AND parks < 100 THEN task_state 'queued'
         ELSE task_state 'failed' END
 $$;
 
@@ -1339,6 +1341,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'
         WHEN outcome = 'lost' AND max_losses > 0 AND retries >= max_losses THEN 'retries_exhausted'
         WHEN why <> '' THEN why
+        WHEN outcome = 'parked' THEN 'limit'
         WHEN outcome = 'lost' OR outcome = 'interrupted' AND max_losses IS NULL THEN 'executor_died'   -- an agent that was not begun has lost nobody
         WHEN outcome = 'failed' AND NOT final AND max_retries > 0 AND retries >= max_retries THEN 'retries_exhausted'
         ELSE '' END

@@ -6,7 +6,7 @@ SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.re
         ORDER BY k.command::text IS DISTINCT FROM x.result->>'kill', k.requested_at + k.grace, k.requested_at LIMIT 1),
     '', coalesce(x.result->>'isolation', ''), t.expires_at, t.created_at, t.updated_at,
     CASE WHEN t.attempt > 1 OR t.retries + t.reclaims > 0 THEN (SELECT jsonb_agg(jsonb_build_object('task', e.task, 'attempt', e.number, 'outcome', e.outcome, 'state', 'queued',
-        'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' WHEN 'failed' THEN coalesce(e.exit #>> '{breach,limit}', '') ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,
+        'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' WHEN 'parked' THEN 'limit' WHEN 'failed' THEN coalesce(e.exit #>> '{breach,limit}', '') ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,
         'next', CASE WHEN e.number = t.attempt AND t.state = 'queued' THEN coalesce(floor(extract(epoch FROM t.not_before) * 1000)::bigint, 0) ELSE 0 END) ORDER BY e.number)
         FROM ended_attempts e WHERE e.task = t.id) END,
     t.created_at, t.started_at, t.ended_at, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, c.peer_name

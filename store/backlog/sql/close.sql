@@ -46,9 +46,11 @@ WITH f AS (
         reclaims = t.reclaims + (counts_as(f.outcome, t.max_losses) = 'interrupted' AND
 -- include: next_state
             = 'queued')::int,
-        next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' ELSE t.next_type END,
+        parks = t.parks + (f.outcome = 'parked')::int,
+        next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' WHEN 'parked' THEN 'resume' ELSE t.next_type END,
         not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
                 THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
+            WHEN f.outcome = 'parked' THEN now() + interval '5 minutes' * least(12, 2 ^ least(t.parks, 10)) * (0.5 + random() / 2)
             WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END,
         (last_type, last_owner, last_claim, last_claimed_at, last_started_at, last_outcome, last_exit) = (
             SELECT f.type, f.owner, f.claim, f.claimed_at, f.started_at, f.outcome, f.exit WHERE is_terminal(
@@ -60,7 +62,7 @@ WITH f AS (
 -- include: closing_rest
 
 -- name: next_state
-            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims)
+            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks)
 
 -- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
 -- name: end_time

@@ -13,9 +13,9 @@ WHERE l.task = $1 AND is_kill(l.reason) GROUP BY l.attempt, l.epoch
 UPDATE leases SET epoch = epoch + 1, reason = CASE WHEN is_kill(reason) THEN reason ELSE 'link_revoked' END
 WHERE task = ANY ($1::uuid[]) AND (started_at IS NULL OR $2)
 
--- What runs ends for good, whatever its end: retries are spent, and so are reclaims.
+-- What runs ends for good, whatever its end: retries are spent, and so is all else that leads to another attempt.
 -- name: last_attempts
-UPDATE tasks t SET max_retries = retries, max_losses = least(max_losses, retries), reclaims = 100, updated_at = clock_timestamp()
+UPDATE tasks t SET max_retries = retries, max_losses = least(max_losses, retries), reclaims = 100, parks = 100, updated_at = clock_timestamp()
 FROM leases l WHERE l.task = ANY ($1::uuid[]) AND l.started_at IS NOT NULL AND t.id = l.task
 
 -- name: answer_kills
