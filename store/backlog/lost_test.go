@@ -110,7 +110,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 
 // reading are the methods that change nothing.
 var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Workspace.Audit", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
+	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
