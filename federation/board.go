@@ -36,6 +36,7 @@ type Board struct {
 	Rate     Rate           // of each peer
 	Interval time.Duration  // of heartbeats; 0 means DefaultInterval
 	Quiet    time.Duration  // how long nothing is looked at that nobody says has changed; 0 means DefaultQuiet
+	HoldFor  time.Duration  // how long nothing is started over a new link while the peer's newest controls may be on their way; 0 means DefaultHoldFor
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 	// Counters count what happens; nil = nobody does.
 	Counters *metrics.Counters

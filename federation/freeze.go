@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -13,8 +14,11 @@ import (
 // nothing over a new link before it knows that, and has stored the controls that were sent meanwhile: a freeze or a
 // kill from while the link was down comes before the first start after it.
 
-// holdMost is how long nothing is started over a new link, should the peer not say what it has sent or not send it.
-const holdMost = 10 * time.Second
+// DefaultHoldFor is how long nothing is started over a new link, should the peer not say what it has sent or not send
+// it. Only what this peer ordered waits.
+const DefaultHoldFor = time.Minute
+
+func (b *Board) holdFor() time.Duration { return cmp.Or(b.HoldFor, DefaultHoldFor) }
 
 // A latch is what this side knows of a peer that it obeys. The exchange's mu guards it.
 type latch struct {
@@ -37,7 +41,7 @@ func (x *Exchange) hold(ctx context.Context, link int64) {
 	}
 	brief, done := x.brief(ctx)
 	defer done()
-	if err := x.board.DB.HoldStarts(brief, x.id, holdMost); err != nil {
+	if err := x.board.DB.HoldStarts(brief, x.id, x.board.holdFor()); err != nil {
 		x.log.DebugContext(ctx, "waiting for what the peer has sent", "err", err)
 		return
 	}
@@ -92,7 +96,7 @@ func (x *Exchange) letStart(ctx context.Context) error {
 	x.mu.Lock()
 	l := x.latch
 	x.mu.Unlock()
-	late := l.waits && time.Since(l.since) > holdMost
+	late := l.waits && time.Since(l.since) > x.board.holdFor()
 	if !l.waits || !l.told && !late {
 		return nil
 	}

@@ -11,9 +11,10 @@ import (
 )
 
 // waiting starts an agent that has the only slot of attic, and orders one that waits behind it there.
-func waiting(t *testing.T) (m *Mesh, open func(), waits string) {
+func waiting(t *testing.T, p Plan) (m *Mesh, open func(), waits string) {
 	t.Helper()
-	m = Plan{Slots: 1}.Start(t, "attic")
+	p.Slots = 1
+	m = p.Start(t, "attic")
 	_, open = gated(t, m)
 	waits = m.Spawn(t, "attic", "true")
 	Await(t, "that attic has the order", func() bool { return m.Agent(t, waits).AcceptedAt != nil })
@@ -37,7 +38,7 @@ func TestAFreezeReachesASpokeThatWasCutOff(t *testing.T) {
 	for scope, target := range map[string]string{"instance": "", "connection": "attic"} {
 		t.Run(scope, func(t *testing.T) {
 			t.Parallel()
-			m, open, waits := waiting(t)
+			m, open, waits := waiting(t, Plan{})
 			s := m.Spokes["attic"]
 			s.Proxy.Cut()
 			m.freezes(t, "", scope, target)
@@ -69,14 +70,13 @@ func TestAFreezeReachesASpokeThatWasCutOff(t *testing.T) {
 // A kill from while the link was down is taken before anything is started behind it, however long it takes.
 func TestAKillComesBeforeTheFirstStartAfterTheLink(t *testing.T) {
 	t.Parallel()
-	m, open, waits := waiting(t)
+	m, open, waits := waiting(t, Plan{})
 	s := m.Spokes["attic"]
 	s.Proxy.Cut()
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+waits+"/kill", map[string]string{"reason": "not needed"}, nil)
 	release := s.holdInbox(t)
 	s.Proxy.Heal()
 	m.AwaitLink(t, "attic")
-	m.heartbeats(t, "attic", 2)
 	open()
 	m.never(t, waits)
 
@@ -92,7 +92,7 @@ func TestAKillComesBeforeTheFirstStartAfterTheLink(t *testing.T) {
 // A hub whose control does not come holds up what it has ordered for a while only.
 func TestAControlThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
-	m, open, waits := waiting(t)
+	m, open, waits := waiting(t, Plan{HoldFor: time.Second})
 	s := m.Spokes["attic"]
 	s.Proxy.Cut()
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+waits+"/kill", map[string]string{"reason": "not needed"}, nil)

@@ -196,7 +196,7 @@ func (s *Spoke) start(t testing.TB) {
 	t.Helper()
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
-	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), StillFor: s.plan.StillFor, Quiet: s.plan.Quiet,
+	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), HoldFor: s.plan.HoldFor, StillFor: s.plan.StillFor, Quiet: s.plan.Quiet,
 		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Idle: s.plan.Idle, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
 }
 

@@ -53,6 +53,7 @@ type Plan struct {
 	Lease    time.Duration    // of claims; default 10 s
 	Idle     time.Duration    // between two tries of a spoke to claim what was not to be had; default as in the product
 	Quiet    time.Duration    // how long hub and spokes look at nothing that nobody says has changed; default as in the product
+	HoldFor  time.Duration    // how long spokes wait over a new link for controls of the hub; default as in the product
 	StillFor time.Duration    // how long a queue may stand still; default 45 s
 	Output   output.Bounds    // of what the hub keeps of agents' output
 	Demands  string           // what the hub demands that agents are confined by; default: nothing

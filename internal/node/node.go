@@ -45,6 +45,7 @@ type Node struct {
 	Version  string          // of the program, for people
 	Interval time.Duration   // of heartbeats; 0 means DefaultInterval
 	Quiet    time.Duration   // how long nothing is looked at that nobody says has changed; 0 means the default
+	HoldFor  time.Duration   // how long a spoke waits over a new link for what its hub has sent before it starts anything; 0 means the default
 	StillFor time.Duration   // how long messages may wait while none is taken before that is a problem; 0 means the default
 	Rate     Rate            // of each peer; what is 0 is the default
 	Log      *slog.Logger    // required
@@ -73,7 +74,7 @@ type Node struct {
 // links end last. Run returns after everything that it started has ended.
 func (n *Node) Run(ctx context.Context) error {
 	in := n.Instance
-	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, StillFor: n.StillFor, Rate: n.Rate}
+	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, HoldFor: n.HoldFor, StillFor: n.StillFor, Rate: n.Rate}
 	n.metrics = n.newMetrics()
 	n.board.Counters = n.metrics.Counters
 	n.feed = feed.New(in.DB, n.Log, eventText)
