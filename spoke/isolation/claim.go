@@ -25,17 +25,18 @@ func claimFile(first int64) string {
 
 // claimUsers makes a range this process's own. A range on record may have running agents. The file says which
 // instance it is: while that one does not run nothing is locked, and its agents may go on.
-func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
+func claimUsers(dir string, first int64, ours bool) (*claim, error) {
 	if err := checkRange(first); err != nil {
 		return nil, err // and nothing is written of it
 	}
 	if err := os.MkdirAll(claimsDir, 0o755); err != nil {
 		return nil, fmt.Errorf("claiming users for agents: %w", err)
 	}
-	f, err := os.OpenFile(claimFile(first), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	opened, err := os.OpenFile(claimFile(first), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("claiming users for agents: %w", err)
 	}
+	f := &claim{opened}
 	patience := time.Duration(0)
 	if ours {
 		patience = lookedAt
@@ -59,9 +60,18 @@ func claimUsers(dir string, first int64, ours bool) (*os.File, error) {
 	return f, nil
 }
 
+// A claim is the file of a range, and its lock.
+type claim struct{ *os.File }
+
+// Close lets go of the range. A program that is just being started has the file for a moment longer, so the lock does
+// not end with this process's own.
+func (c *claim) Close() error {
+	return errors.Join(unix.Flock(int(c.Fd()), unix.LOCK_UN), c.File.Close())
+}
+
 // lockClaim locks a claim, and tries again for a while: an instance that looks for a free range holds the lock of each
 // one that it looks at, also of those that it then leaves to their owners.
-func lockClaim(claim *os.File, patience time.Duration) error {
+func lockClaim(claim *claim, patience time.Duration) error {
 	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		err := unix.Flock(int(claim.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(until) {
@@ -72,7 +82,7 @@ func lockClaim(claim *os.File, patience time.Duration) error {
 
 // checkClaimed refuses a range that another instance has on record which does not run now. What it has on
 // record proves nothing for this one: a copy of its data directory says the same. So the directories are compared.
-func checkClaimed(claim *os.File, dir string, first int64) error {
+func checkClaimed(claim *claim, dir string, first int64) error {
 	raw, err := io.ReadAll(io.LimitReader(claim, 4096))
 	if err != nil {
 		return fmt.Errorf("claiming users for agents: %w", err)
@@ -110,7 +120,7 @@ func recordedBy(owner, dir string) (int64, error) {
 }
 
 // noteClaim writes whose range it is.
-func noteClaim(claim *os.File, dir string) error {
+func noteClaim(claim *claim, dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
 		err = claim.Truncate(0)

@@ -26,9 +26,9 @@ const (
 // users are a range of users of this host that nothing else has.
 type users struct {
 	first int64
-	was   int64    // the first of the range that this instance had before, where that is another; 0 = none
-	why   error    // that range is not to be had; nil where another one was named
-	claim *os.File // locked: no other instance of this host has the range
+	was   int64  // the first of the range that this instance had before, where that is another; 0 = none
+	why   error  // that range is not to be had; nil where another one was named
+	claim *claim // locked: no other instance of this host has the range
 
 	mu    sync.Mutex // guards taken
 	taken map[int64]bool

@@ -62,6 +62,26 @@ func TestARangeThatIsOnlyLookedAtIsNotLost(t *testing.T) {
 	require.NoError(t, back.Close())
 }
 
+// What was let go of is free at once, also while a program is being started that has its file open for a moment.
+func TestAClaimEndsWithoutItsCopies(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	first := freeRange(t)
+	had := withUsers(t, t.TempDir(), first)
+	copied, err := syscall.Dup(int(had.users.claim.Fd()))
+	require.NoError(t, err)
+	defer syscall.Close(copied)
+	require.NoError(t, os.RemoveAll(had.dir))
+	require.NoError(t, had.Close())
+
+	other, err := openUsers(t.TempDir(), first)
+
+	require.NoError(t, err)
+	require.NoError(t, other.claim.Close())
+}
+
 // An instance that does not run keeps its users: its agents may go on, and files of theirs are there.
 func TestUsersOfAnInstanceThatIsDownAreItsOwn(t *testing.T) {
 	t.Parallel()
