@@ -81,9 +81,12 @@ func (f *Feed) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin notes the start, and from where on events are new.
+// begin notes the start, and from where on events are new. A start is noted also where the instance is to end already:
+// it may have changed something.
 func (f *Feed) begin(ctx context.Context) error {
-	if err := f.db.NoteEvent(ctx, store.StartedEvent, "", ""); err != nil {
+	noting, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	if err := f.db.NoteEvent(noting, store.StartedEvent, "", ""); err != nil {
 		return err
 	}
 	f.looking.Lock()

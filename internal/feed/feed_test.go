@@ -283,3 +283,15 @@ func TestNumbersWithoutEvents(t *testing.T) {
 
 	require.Equal(t, []string{"behind them"}, now(t, f, last))
 }
+
+// A life of an instance that ends as it begins is told, too.
+func TestAStartThatEndsAtOnceIsNoted(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewPair(t).Hub
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	require.NoError(t, New(s.DB, slog.New(slog.DiscardHandler), text).Run(ctx))
+
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM new_events WHERE kind = 'started'`))
+}
