@@ -116,14 +116,17 @@ func (x *Exchange) letStart(ctx context.Context) error {
 	return nil
 }
 
-// sayFrozen adds to a heartbeat what is frozen here of what the peer was ordered.
-func (x *Exchange) sayFrozen(ctx context.Context, v *commands.ConnectionView) {
-	if x.peer.Load().Authority != store.Commands {
-		return
-	}
+// sayFrozen adds to a heartbeat what is frozen here: of what the peer was ordered, or has ordered.
+func (x *Exchange) sayFrozen(ctx context.Context, beat *commands.Heartbeat) {
 	asking, done := x.brief(ctx)
 	defer done()
-	if f, err := x.board.DB.Freezes(asking); err == nil {
-		v.Freeze = f.Of(x.id)
+	if x.peer.Load().Authority == store.Commands {
+		if f, err := x.board.DB.Freezes(asking); err == nil {
+			beat.Connection.Freeze = f.Of(x.id)
+		}
+		return
+	}
+	if why, err := x.board.DB.FrozenHere(asking, x.id); err == nil && beat.StartsNone == "" {
+		beat.StartsNone = why
 	}
 }

@@ -149,7 +149,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
 	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
-	x.sayFrozen(ctx, v)
+	x.sayFrozen(ctx, &beat)
 	x.sayHistory(ctx, link, v)
 	return &beat
 }

@@ -124,6 +124,11 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 	if err := checkLinkKey(ctx, tx, c); err != nil {
 		return c, err
 	}
+	// Who comes back under a name is frozen as that was.
+	if _, err := tx.Exec(ctx, `UPDATE freezes f SET target = $1 FROM connections old
+		WHERE f.scope = 'connection' AND f.target = old.id::text AND old.peer_name = $2 AND has_ended(old.state)`, c.ID, c.Name); err != nil {
+		return c, err
+	}
 	if _, err := tx.Exec(ctx, `INSERT INTO sequences (conn, kid, told) SELECT $1, coalesce(nullif($2, ''), k.kid), CASE WHEN $2 IN ('', k.kid) THEN i.keys ELSE 0 END
 		FROM own_keys k, instance i WHERE k.retired_at IS NULL`, c.ID, n.Signs); err != nil {
 		return c, err

@@ -56,11 +56,26 @@ func (f Freezes) Of(conn string) *commands.Freeze {
 	}
 	v := &commands.Freeze{Number: f.number}
 	for _, x := range f.list {
-		if !v.Frozen && (x.conn == "" || x.conn == conn) {
+		switch {
+		case x.conn != "" && x.conn != conn:
+		case v.Frozen:
+			v.Reason = commands.CleanReason(v.Reason + "; and by " + x.by + ": " + x.why)
+		default:
 			v.Frozen, v.By, v.Reason, v.Since = true, x.by, commands.CleanReason(x.why), x.at.UnixMilli()
 		}
 	}
 	return v
+}
+
+// FrozenHere says why nothing is started here for the peer of a connection that this instance obeys: who has frozen
+// that here, and the reason. It is "" where nobody has.
+func (db *DB) FrozenHere(ctx context.Context, conn string) (why string, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT coalesce((SELECT 'frozen by ' || actor || ': ' || reason FROM freezes
+		WHERE scope = 'instance' OR workspace = 'main' AND (scope = 'workspace' OR scope = 'lane' AND target = 'default' OR scope = 'connection' AND target = $1) ORDER BY id LIMIT 1), '')`, conn).Scan(&why)
+	if err != nil {
+		return "", fmt.Errorf("reading what is frozen here: %w", err)
+	}
+	return commands.Clean(why, 1000), nil
 }
 
 // lastControl returns the number of the newest control that was sent over a connection, 0 for none.

@@ -186,6 +186,12 @@ func (a *app) printConnection(v connectionView) error {
 	}
 	if !v.State.Ended() {
 		list.add("differs", v.Differs)
+		for _, f := range []*commands.Freeze{v.Frozen, v.Says.Freeze} {
+			if f != nil && f.Frozen {
+				since := time.UnixMilli(f.Since)
+				list.add("frozen", fmt.Sprintf("since %s by %s: %s", clock(&since), inLine(f.By), inLine(f.Reason)))
+			}
+		}
 	}
 	list.add("rate", strings.Join(overRate(v), "; "))
 	list.add("remote", v.Remote)

@@ -22,7 +22,7 @@ func (a *app) freezeCommand() *cobra.Command {
 At a hub, instance and connection:NAME hold for agents on spokes, too: no order is
 taken, and no spoke starts what it was ordered before. A spoke that is away learns
 of it when it is back, before it starts anything else.`,
-		Example: `  spawnmesh freeze --scope workspace --reason 'bad deploy'
+		Example: `  spawnmesh freeze --scope instance --reason 'bad deploy'
   spawnmesh freeze --scope connection:attic --reason 'its disk is being replaced'
   spawnmesh freeze list`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -75,10 +75,29 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 		return err
 	}
 	if a.forPeople() {
-		_, err := fmt.Fprintf(a.out, "%s is frozen: nothing is claimed from it\n", printable(text))
+		_, err := fmt.Fprintf(a.out, "%s is frozen: %s\n", printable(text), whatFreezes(ctx, c, scope, target))
 		return err
 	}
 	return a.print(frozen{text, true}, []any{frozen{text, true}}, table{names: []string{text}})
+}
+
+// whatFreezes says what a freeze holds: at a hub some hold agents on spokes, and others do not.
+func whatFreezes(ctx context.Context, c *control.Client, scope, target string) string {
+	const goesOn = "what runs goes on; to end it: spawnmesh kill "
+	v, err := askRunning(ctx, c)
+	hub := err == nil && v.Role != "spoke"
+	switch {
+	case hub && scope == "instance":
+		return "no order is taken, no spoke starts what it was ordered, and nothing is claimed from the backlog; " + goesOn + "--all"
+	case scope == "connection":
+		if v, err := connectionNamed(ctx, c, target); err == nil && !isSpoke(v) {
+			return "nothing that it orders is started here"
+		}
+		return "no order is taken for it, and it starts nothing that it was ordered; " + goesOn + "--spoke " + printable(target)
+	case hub:
+		return "nothing is claimed from it; agents on spokes go on, and are ordered as before"
+	}
+	return "nothing is claimed from it"
 }
 
 // frozen is what a program learns of a freeze that was set or lifted.

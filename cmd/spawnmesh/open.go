@@ -106,7 +106,7 @@ func (a *app) waitsFor(v hub.AgentView, conn connectionView) string {
 	case v.AcceptedAt == nil:
 		return fmt.Sprintf("it waits for %s to accept it", v.Spoke)
 	case conn.Frozen != nil:
-		return fmt.Sprintf("what is ordered on %s is frozen here by %s: %s; see: %s", v.Spoke, conn.Frozen.By, conn.Frozen.Reason, a.line("freeze", "list"))
+		return fmt.Sprintf("what is ordered on %s is frozen here by %s: %s; see: %s", v.Spoke, conn.Frozen.By, inLine(conn.Frozen.Reason), a.line("freeze", "list"))
 	case conn.Stopping:
 		return fmt.Sprintf("%s is stopping, and starts it when it runs again", v.Spoke)
 	case conn.StartsNone != "":

@@ -162,6 +162,9 @@ func printable(s string) string {
 	return strings.Map(harmless, s)
 }
 
+// inLine is a text of somebody else in one line: it may not look like lines of ours.
+func inLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 // harmless is a character, or what stands for one that is not.
 func harmless(r rune) rune {
 	if r != '\t' && r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

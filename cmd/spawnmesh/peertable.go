@@ -104,9 +104,9 @@ func stateOf(v connectionView) string {
 func suspension(v connectionView) string {
 	switch {
 	case v.State == store.Suspended:
-		return fmt.Sprintf("%s by %s: %s", v.State, v.By, v.Reason)
+		return fmt.Sprintf("%s by %s: %s", v.State, v.By, inLine(v.Reason))
 	case v.State == store.Active && v.Says.State == string(store.Suspended):
-		return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, v.Says.Reason)
+		return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, inLine(v.Says.Reason))
 	}
 	return ""
 }

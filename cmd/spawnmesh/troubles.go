@@ -67,11 +67,11 @@ func (a *app) troubles(v connectionView) (list []backlog.WhyReason) {
 	}
 	if f := v.Frozen; f != nil {
 		since := time.UnixMilli(f.Since)
-		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("gets nothing: what is ordered on it is frozen by %s: %s", f.By, f.Reason), Since: &since, Hint: a.line("unfreeze", "--scope", "connection:"+v.Name, "--reason", "WHY") + ", or --scope instance"})
+		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("gets nothing: what is ordered on it is frozen by %s: %s", f.By, inLine(f.Reason)), Since: &since, Hint: "spawnmesh freeze list"})
 	}
 	if f := v.Says.Freeze; f != nil && f.Frozen {
 		since := time.UnixMilli(f.Since)
-		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("has frozen its agents: %s: %s", f.By, f.Reason), Since: &since, Hint: "nothing new is started for it until it is unfrozen there"})
+		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("has frozen its agents: %s: %s", inLine(f.By), inLine(f.Reason)), Since: &since, Hint: "nothing new is started for it until it is unfrozen there"})
 	}
 	add(v.Stopping && v.Linked, "stopping", "is stopping, and starts nothing more", "it goes on when it is started again on its host")
 	add(v.Isolation == commands.IsolationUnmet && v.Linked, "isolation", "starts no program: "+unmet, "")

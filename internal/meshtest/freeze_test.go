@@ -1,6 +1,8 @@
 package meshtest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 )
 
 // waiting starts an agent that has the only slot of attic, and orders one that waits behind it there.
@@ -105,4 +108,66 @@ func TestAControlThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	release()
 	require.True(t, m.Wait(t, waits).State.Terminal())
 	m.Check(t)
+}
+
+// A host that joins anew under its name is frozen as it was.
+func TestWhoJoinsAnewStaysFrozen(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	m.freezes(t, "", "connection", "attic")
+	m.Hub.Do(t, "POST", "/api/v1/connections/attic/revoke", map[string]string{"reason": "a new disk"}, nil)
+	m.Stop(t, "attic")
+	s := m.Newcomer(t, "attic")
+	_, err := s.JoinWith(t, m.Token(t, "attic", s.Proxy))
+	require.NoError(t, err)
+	r := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}
+
+	err = m.Hub.Ask(t, "POST", "/api/v1/tasks", r.Revealed(), nil)
+
+	require.Equal(t, commands.FrozenThere, commands.CodeOf(err), "%v", err)
+	m.freezes(t, "/lift", "connection", "attic")
+	require.NoError(t, m.Hub.Ask(t, "POST", "/api/v1/tasks", r.Revealed(), nil))
+}
+
+// A host that has frozen what its hub orders says so, and the hub does not say that it takes work.
+func TestAHostThatFreezesSaysSo(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	for scope, target := range map[string]string{"instance": "", "workspace": "", "connection": "lab"} {
+		body := map[string]string{"scope": scope, "target": target, "reason": "my turn"}
+		m.Spokes["attic"].Do(t, "POST", "/api/v1/workspaces/main/freezes", body, nil)
+		Await(t, "that the hub knows", func() bool { return strings.Contains(m.View(t, "attic").StartsNone, "my turn") })
+		m.Spokes["attic"].Do(t, "POST", "/api/v1/workspaces/main/freezes/lift", body, nil)
+		Await(t, "that the hub knows of the end", func() bool { return m.View(t, "attic").StartsNone == "" })
+	}
+}
+
+// What a hub has frozen is in the list of its spoke's host, in one line each, and the audit of both has it under the
+// connection.
+func TestAFreezeIsSeenOnBothSides(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	s := m.Spokes["attic"]
+	m.freezes(t, "", "connection", "attic")
+	var list struct{ Items []api.Freeze }
+	Await(t, "the freeze", func() bool {
+		s.Do(t, "GET", "/api/v1/workspaces/main/freezes", nil, &list)
+		return len(list.Items) == 1
+	})
+	require.Equal(t, "lab", list.Items[0].Target)
+	require.Equal(t, "bad deploy", list.Items[0].Reason)
+	m.Hub.Do(t, "GET", "/api/v1/workspaces/main/freezes", nil, &list)
+	require.Equal(t, "attic", list.Items[0].Target)
+	for side, object := range map[*Instance]string{m.Hub.Instance: "attic", s.Instance: "lab"} {
+		var rows struct{ Items []api.AuditRow }
+		side.Do(t, "GET", "/api/v1/audit?object="+object, nil, &rows)
+		require.True(t, slices.ContainsFunc(rows.Items, func(r api.AuditRow) bool { return strings.HasSuffix(r.Action, "freeze") || r.Action == "peer.frozen" }), "%v", rows)
+	}
+	require.Contains(t, m.Hub.Log.String(), "what may be started was changed by hand")
+	for _, reason := range []string{"", "  ", strings.Repeat("x", 1001)} {
+		err := m.Hub.Ask(t, "POST", "/api/v1/workspaces/main/freezes", map[string]string{"scope": "instance", "reason": reason}, nil)
+		require.Equal(t, commands.Validation, commands.CodeOf(err), "%q", reason)
+	}
+	m.freezes(t, "", "instance", "")
+	require.Contains(t, m.View(t, "attic").Frozen.Reason, "; and by ", "both are said")
 }

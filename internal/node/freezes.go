@@ -36,6 +36,7 @@ func (s resources) Freeze(ctx context.Context, r api.FreezeRequestObject) (api.F
 		err = ws.Freeze(ctx, backlog.Freeze{Scope: b.Scope, Target: b.Target, Reason: b.Reason})
 	}
 	if err == nil {
+		s.n.logFreeze(ctx, "frozen", b.Scope, b.Target, b.Reason)
 		err = s.tellFrozen(ctx, b.Scope)
 	}
 	return api.Freeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target, Frozen: true}}, err
@@ -55,6 +56,7 @@ func (s resources) Unfreeze(ctx context.Context, r api.UnfreezeRequestObject) (a
 		err = ws.Unfreeze(ctx, b.Scope, b.Target, b.Reason)
 	}
 	if err == nil {
+		s.n.logFreeze(ctx, "unfrozen", b.Scope, b.Target, b.Reason)
 		err = s.tellFrozen(ctx, b.Scope)
 	}
 	return api.Unfreeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target}}, err
@@ -69,8 +71,9 @@ func (s resources) frozenTarget(ctx context.Context, scope, target string) (stri
 	if err != nil {
 		return "", err
 	}
+	slices.Reverse(list) // of those that had a name, the newest
 	for _, c := range list {
-		if c.ID == target || c.Name == target && !c.State.Ended() {
+		if c.ID == target || c.Name == target {
 			return c.ID, nil
 		}
 	}
@@ -85,7 +88,7 @@ func (s resources) nameTargets(ctx context.Context, list []backlog.Freeze) error
 	conns, err := s.n.Instance.DB.Connections(ctx)
 	for i, f := range list {
 		for _, c := range conns {
-			if f.Scope == "connection" && c.ID == f.Target && !c.State.Ended() {
+			if f.Scope == "connection" && c.ID == f.Target {
 				list[i].Target = c.Name
 			}
 		}
@@ -99,4 +102,11 @@ func (s resources) tellFrozen(ctx context.Context, scope string) error {
 		return nil
 	}
 	return s.n.board.Await(ctx)
+}
+
+// logFreeze says in the log of a running instance what was frozen, or is no longer.
+func (n *Node) logFreeze(ctx context.Context, what, scope, target, reason string) {
+	if n.Log != nil {
+		n.Log.WarnContext(ctx, "what may be started was changed by hand", "now", what, "scope", scope, "target", target, "by", control.CallerOf(ctx), "reason", reason)
+	}
 }

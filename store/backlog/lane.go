@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -93,7 +94,8 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 	if err := checkScope(freezeScopes, f.Scope, f.Target); err != nil {
 		return err
 	}
-	if err := checkText("the reason", f.Reason, commands.MaxReason, false); err != nil {
+	f.Reason = strings.TrimSpace(f.Reason)
+	if err := commands.CheckReason(f.Reason); err != nil {
 		return err
 	}
 	if f.Reason == "" {
@@ -108,9 +110,21 @@ func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
 		if err != nil {
 			return err
 		}
-		ws.audit(tx, "freeze", f.Scope+" "+f.Target, "", f.Reason)
-		return nil
+		return ws.auditFreeze(ctx, tx, "freeze", f.Scope, f.Target, f.Reason)
 	})
+}
+
+// auditFreeze says in the audit what was frozen; a connection is found there by its name, as with all that is done to it.
+func (ws *Workspace) auditFreeze(ctx context.Context, tx *store.Tx, action, scope, target, why string) error {
+	row := store.AuditRow{Actor: ws.actor, Action: action, Object: strings.TrimSpace(scope + " " + target), Why: why}
+	if scope == "connection" {
+		err := tx.QueryRow(ctx, `SELECT peer_name, id::text FROM connections WHERE id::text = $1`, target).Scan(&row.Object, &row.Conn)
+		if err != nil && err != pgx.ErrNoRows {
+			return fmt.Errorf("looking for the connection that is frozen: %w", err)
+		}
+	}
+	tx.Audit(row)
+	return nil
 }
 
 // Unfreeze lifts a latch.
@@ -126,15 +140,19 @@ func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string)
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.NotFound, "%s %s is not frozen", commands.Clip(scope), commands.Clip(target))
 		}
-		ws.audit(tx, "unfreeze", scope+" "+target, "", reason)
+		if err := ws.auditFreeze(ctx, tx, "unfreeze", scope, target, reason); err != nil {
+			return err
+		}
 		return tellClaimers(ctx, tx)
 	})
 }
 
-// Freezes lists the latches that bind the workspace.
+// Freezes lists the latches that bind the workspace, those that hubs have set here for what they order among them.
 func (ws *Workspace) Freezes(ctx context.Context) (list []Freeze, err error) {
 	err = ws.read(ctx, "listing freezes", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT scope, target, reason, actor, since FROM freezes WHERE workspace IN ('', $1) ORDER BY id`, ws.name)
+		rows, err := tx.Query(ctx, `SELECT scope, target, reason, actor, since FROM (SELECT scope, target, reason, actor, since FROM freezes WHERE workspace IN ('', $1)
+			UNION ALL SELECT 'connection', l.conn::text, l.reason, c.peer_name || ', ' || l.actor, l.since FROM latches l JOIN connections c ON c.id = l.conn
+				WHERE l.frozen AND $2 AND NOT has_ended(c.state)) AS all_of_them ORDER BY since`, ws.name, ws.name == MainWorkspace && !ws.bound)
 		if err != nil {
 			return err
 		}

@@ -703,7 +703,7 @@ BEGIN
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
-CREATE TRIGGER freezes_numbered AFTER INSERT OR UPDATE OR DELETE ON freezes FOR EACH STATEMENT EXECUTE FUNCTION number_freezes();
+CREATE TRIGGER freezes_numbered AFTER INSERT OR UPDATE OR DELETE ON freezes FOR EACH ROW EXECUTE FUNCTION number_freezes();
 
 -- What may be spent. Amounts are millionths of the dimension's unit. A claim
 -- reserves, a report settles, the end of the attempt releases.
