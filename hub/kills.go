@@ -24,7 +24,7 @@ type KillRequest struct {
 // A KillSummary says what became of them.
 type KillSummary struct {
 	Killed       int           `json:"killed"`        // their kills are ordered
-	EndedAlready int           `json:"ended_already"` // while the others were ordered
+	EndedAlready int           `json:"ended_already"` // since they were shown, or their end was ordered by somebody else
 	Later        int           `json:"later"`         // came after those that were shown, and go on
 	Refused      []KillRefused `json:"refused"`
 }
@@ -40,7 +40,8 @@ type KillRefused struct {
 const killBatch = 200
 
 // KillSelected orders the end of all open agents that r selects and whose end nobody has ordered yet, without those that
-// came after the newest that was shown, and unless they are more or fewer than expected. It goes on where its caller leaves.
+// came after the newest that was shown. Fewer than expected have ended meanwhile; more were not shown, and none is killed.
+// It goes on where its caller leaves.
 func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (sum KillSummary, err error) {
 	ctx = context.WithoutCancel(ctx)
 	k := commands.Kill{Reason: r.Reason, GraceMS: r.Grace.Milliseconds()}
@@ -55,8 +56,8 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 	if err != nil {
 		return sum, err
 	}
-	if len(tasks) != r.Expected {
-		return sum, otherNumber(r.Expected, len(tasks), later)
+	if len(tasks) > r.Expected {
+		return sum, moreThanShown(r.Expected, len(tasks), later)
 	}
 	sum.Later = later
 	for batch := range slices.Chunk(tasks, killBatch) {
@@ -69,16 +70,17 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 		}
 		h.add(ctx, &sum, list)
 	}
+	sum.EndedAlready += r.Expected - len(tasks)
 	return sum, nil
 }
 
-// otherNumber refuses a kill of more or fewer agents than the caller was shown.
-func otherNumber(expected, found, later int) error {
+// moreThanShown refuses a kill of more agents than the caller was shown.
+func moreThanShown(expected, found, later int) error {
 	after := ""
 	if later > 0 {
 		after = fmt.Sprintf(", created later: %d", later)
 	}
-	return commands.Refuse(commands.Conflict, "nothing was killed: the open agents are not those that were expected (expected: %d, found: %d%s)", expected, found, after).
+	return commands.Refuse(commands.Conflict, "nothing was killed: there are more open agents than were expected (expected: %d, found: %d%s)", expected, found, after).
 		Hinting("list the agents again, and repeat the kill of what is there now")
 }
 

@@ -30,9 +30,9 @@ The exit code is 4 when one of them had ended already.
 On a hub, --spoke and -l select open agents in place of ids, with both those that
 both select; --all takes every one. Agents whose end is ordered already are left
 alone. The command shows how many there are on which spokes, and asks; where nobody
-can be asked it wants --yes. Agents that came after those are left alone; if one of
-those is gone when the hub has the order, nothing is killed, and the exit code is 4.
-With no agents to kill it is 0, and else the highest of those that were refused.
+can be asked it wants --yes. Agents that came after those are left alone, and those
+that ended meanwhile are counted. The exit code is the highest of those that were
+refused, and 0 where there is nothing to kill.
 
 On a spoke, --all takes every agent of this host, whichever hub ordered it. On a hub
 that is another hub's spoke it takes those that this hub ordered, and says how many

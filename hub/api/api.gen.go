@@ -1233,7 +1233,7 @@ type KillSelection struct {
 
 // KillSummary defines model for KillSummary.
 type KillSummary struct {
-	// EndedAlready So many ended before their order was written.
+	// EndedAlready So many of those that were expected ended before their order was written, or somebody else had ordered their end.
 	EndedAlready int `json:"ended_already"`
 
 	// Killed Of so many the end is ordered.
@@ -2646,8 +2646,8 @@ type ClientInterface interface {
 	// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-	// ask again ends those that are new.
+	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2657,8 +2657,8 @@ type ClientInterface interface {
 	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-	// ask again ends those that are new.
+	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -3736,8 +3736,8 @@ func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body 
 // KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-// ask again ends those that are new.
+// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 //
 // Takes any type of body and a specified content type.
 //
@@ -3757,8 +3757,8 @@ func (c *Client) KillTasksWithBody(ctx context.Context, contentType string, body
 // KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-// ask again ends those that are new.
+// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8518,8 +8518,8 @@ type ClientWithResponsesInterface interface {
 	// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-	// ask again ends those that are new.
+	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -8529,8 +8529,8 @@ type ClientWithResponsesInterface interface {
 	// KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-	// ask again ends those that are new.
+	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12748,8 +12748,8 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 // KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-// ask again ends those that are new.
+// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -12765,8 +12765,8 @@ func (c *ClientWithResponses) KillTasksWithBodyWithResponse(ctx context.Context,
 // KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`), and where the others are more or fewer than expected nothing is done (409), so that nobody ends what nobody was shown. To list them and
-// ask again ends those that are new.
+// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
+// nobody ends what nobody was shown. To list them and ask again ends those that are new.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
