@@ -9,16 +9,19 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// await returns the mirror of the agent that text names once it differs from the state since,
-// or ended, and as it was seen last when ctx ends before. Where it was not seen its id is empty.
-func (h *Hub) await(ctx context.Context, text, since string) (m store.Mirror, err error) {
+// named returns the id of the agent that text names; a whole id is taken as it is.
+func (h *Hub) named(ctx context.Context, text string) (string, error) {
 	task := strings.ToLower(text)
-	if uuid.Validate(task) != nil || len(task) != len(uuid.Nil.String()) { // the beginning of an id
-		if m, err = h.Find(ctx, text); err != nil {
-			return m, err
-		}
-		task = m.Task
+	if uuid.Validate(task) == nil && len(task) == len(uuid.Nil.String()) {
+		return task, nil
 	}
+	m, err := h.Find(ctx, text)
+	return m.Task, err
+}
+
+// await returns the mirror of a task once it differs from the state since, or ended, and as it
+// was seen last when ctx ends before. Where it was not seen its id is empty.
+func (h *Hub) await(ctx context.Context, task, since string) (m store.Mirror, err error) {
 	news := h.watch.add(task, since == "")
 	defer h.watch.remove(task, news)
 	for {

@@ -38,15 +38,18 @@ func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror,
 // after the state since, has ended, or that time has passed.
 func (h *Hub) Agent(ctx context.Context, text string, wait time.Duration, since string) (AgentView, error) {
 	var m store.Mirror
-	var err error
 	if wait > 0 {
+		task, err := h.named(ctx, text) // however short the wait is
+		if err != nil {
+			return AgentView{}, err
+		}
 		waiting, done := context.WithTimeout(ctx, wait)
 		defer done()
-		m, err = h.await(waiting, text, since)
+		if m, err = h.await(waiting, task, since); err != nil || m.Task != "" {
+			return viewOf(m), err
+		}
 	}
-	if err == nil && m.Task == "" {
-		m, err = h.Find(ctx, text)
-	}
+	m, err := h.Find(ctx, text)
 	return viewOf(m), err
 }
 

@@ -79,7 +79,7 @@ func (r *logReader) sayNeverStarted(ctx context.Context) error {
 	if r.after > r.flags.seq || !r.a.forPeople() {
 		return nil
 	}
-	v, err := r.look(ctx, time.Millisecond)
+	v, err := r.look(ctx, 0)
 	if err == nil && v.State.Terminal() && v.StartedAt == nil {
 		fmt.Fprintln(r.a.err, printable(whyNoOutput(v)))
 	}
@@ -126,7 +126,7 @@ func (a *app) followLogs(ctx context.Context, c *control.Client, id string, f lo
 	}
 	for {
 		// Asked first: when it has ended now, the stream that follows is all.
-		v, err := r.look(ctx, time.Millisecond)
+		v, err := r.look(ctx, 0)
 		if err == nil {
 			r.reads = v.State.Terminal()
 			err = r.stream(ctx, true)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 )
 
@@ -50,4 +51,17 @@ func TestTheAPIOfTasks(t *testing.T) {
 	}
 	require.ErrorContains(t, m.Hub.Ask(t, "GET", api.Base+"/tasks/"+id+"/why", nil, nil), "this is asked of its spokes")
 	require.ErrorContains(t, m.Spokes["attic"].Ask(t, "GET", api.Base+"/tasks/"+id+"/logs", nil, nil), "is a spoke; this is asked of its hub")
+}
+
+// An agent that is asked about is found by any of its names, also where the wait is over at once.
+func TestAShortWait(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Title: "one", Runtime: commands.RuntimeNoop}})
+	m.Wait(t, id)
+	for _, name := range []string{id, commands.ShortID(id), "one"} {
+		var v hub.AgentView
+		require.NoError(t, m.Hub.Ask(t, "GET", api.Base+"/tasks/"+name+"?wait=1ns", nil, &v), name)
+		require.Equal(t, id, v.Task)
+	}
 }
