@@ -281,6 +281,29 @@ func TestALaterJoinPutsInForceWhatItHasShown(t *testing.T) {
 	require.Equal(t, commands.Completed, b.ends(b.spawn("--", "true")).State)
 	shown, err := policy.Parse([]byte(policy.Presets["deny"]))
 	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(policy.File(s.dir), []byte(policy.Presets["open"]), 0o600))
 	_, err = (&app{err: io.Discard}).obeyShown(t.Context(), consent{dir: s.dir, rules: shown})
 	require.ErrorContains(t, err, "policy.yaml was changed meanwhile")
+	require.Contains(t, inForce(), "the spoke that runs here obeys policy ", "what nobody was shown is not in force")
+}
+
+// A preset that is written at a join opens the host to the hubs that it has joined before, too.
+func TestAPresetIsForAllHubs(t *testing.T) {
+	t.Parallel()
+	lab, other := startHub(t), startHub(t, "--name", "other")
+	require.NoError(t, lab.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
+	b, s := hand{t: t, dir: other.Hub.Dir}, hand{t: t, dir: lab.Spokes["attic"].Dir}
+	require.NoError(t, os.Remove(policy.File(s.dir)))
+	text, _ := b.invite("attic")
+	asks := func() string {
+		asked := s.run(text, "spoke", "join", "--preset", "open")
+		require.Equal(t, exitMisuse, asked.code, asked.err)
+		require.Contains(t, asked.err, "\nthe policy is for all hubs of this host, so also for: lab\n")
+		return asked.err
+	}
+
+	require.Regexp(t, `(?m)^until now policy \w+ is in force here; joining puts policy.yaml in its place, for all hubs$`, asks())
+	require.NoError(t, lab.Spokes["attic"].Stop(t.Context()))
+	asks()
+	require.NoFileExists(t, policy.File(s.dir))
 }

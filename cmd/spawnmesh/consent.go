@@ -13,8 +13,11 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A consent is what joining a hub lets it do on this host.
@@ -26,7 +29,8 @@ type consent struct {
 	rules  *policy.Policy
 	held   policy.Found
 	slots  int
-	other  string // the policy in force, where it is not rules
+	other  string   // the policy in force, where it is not rules
+	hubs   []string // that this host obeys already
 }
 
 // consentTo puts together what a token's hub could do here. What is wrong with the policy or the
@@ -45,14 +49,32 @@ func (a *app) consentTo(ctx context.Context, token join.Token, file, preset stri
 	}
 	if v, err := askRunning(ctx, client); err == nil && v.Held != nil && v.Slots > 0 {
 		c.slots, c.held = v.Slots, *v.Held
-		if preset == "" && v.Policy != c.rules.ID() {
+		if v.Policy != c.rules.ID() {
 			c.other = v.Policy
 		}
 	} else if err := c.foresee(a); err != nil {
 		return c, err
 	}
 	c.rules = c.rules.On(c.held)
-	return c, nil
+	c.hubs, err = a.hubsHere(ctx, c.dir)
+	return c, err
+}
+
+// hubsHere are the names of the hubs that this host obeys, also while nothing runs.
+func (a *app) hubsHere(ctx context.Context, dir string) (names []string, err error) {
+	if _, err := instance.LoadKeys(dir); errors.Is(err, signing.ErrNoKeys) {
+		return nil, nil // nothing is made before somebody has agreed
+	}
+	err = a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) error {
+		conns, err := in.DB.Connections(ctx)
+		for _, k := range conns {
+			if k.Authority == store.Obeys && !k.State.Ended() {
+				names = append(names, k.Name)
+			}
+		}
+		return err
+	})
+	return names, err
 }
 
 // foresee finds out what a spoke that is started here would say.
@@ -94,6 +116,9 @@ func (c consent) words() []string {
 		"joining lets a hub order agents on this host, as far as the policy allows, until the connection is revoked:",
 		fmt.Sprintf("hub: %s, %s; this host is %s there", c.token.Address, c.token.Hub, c.token.Name),
 		"policy: " + c.origin(),
+	}
+	if len(c.hubs) > 0 {
+		lines = append(lines, "the policy is for all hubs of this host, so also for: "+strings.Join(c.hubs, ", "))
 	}
 	if c.other != "" {
 		lines = append(lines, fmt.Sprintf("until now policy %s is in force here; joining puts policy.yaml in its place, for all hubs", c.other))

@@ -102,6 +102,13 @@ type joinedView struct {
 
 // obeyShown has what runs here, if anything does, read its policy again: what was shown is in force then.
 func (a *app) obeyShown(ctx context.Context, c consent) (reread bool, err error) {
+	there, err := policy.Load(c.dir)
+	if err != nil {
+		return false, err
+	}
+	if there.ID() != c.rules.ID() {
+		return false, policyChanged(there.ID(), c)
+	}
 	if !control.Runs(ctx, c.dir) {
 		return false, nil
 	}
@@ -113,9 +120,13 @@ func (a *app) obeyShown(ctx context.Context, c consent) (reread bool, err error)
 		fmt.Fprintf(a.err, "policy %s is in force here, for all hubs; it was %s%s\n", now.Policy, now.Was, confinedBy(now.Level))
 	}
 	if now.Policy != c.rules.ID() {
-		return true, commands.Refuse(commands.Conflict, "policy.yaml was changed meanwhile: policy %s is in force, and %s was shown", now.Policy, c.rules.ID()).Hinting("look at it, and join again")
+		return true, policyChanged(now.Policy, c)
 	}
 	return true, nil
+}
+
+func policyChanged(now string, c consent) error {
+	return commands.Refuse(commands.Conflict, "policy.yaml was changed meanwhile: it is policy %s, and %s was shown", now, c.rules.ID()).Hinting("look at it, and join again")
 }
 
 // sayJoined says what a join led to, and what comes next: nothing is started.
