@@ -25,13 +25,15 @@ type jobOrders struct {
 	a     *app
 	file  *jobFile
 	wait  bool
+	keyed bool       // the line has a key, and each job a part of it by its place
 	mu    sync.Mutex // guards the rest
 	next  int        // to be ordered
 	said  int        // before which all was said
 	ends  []jobEnd
 	given []jobAnswer
 	code  int
-	quit  bool // the hub is not there: nothing more is ordered
+	quit  bool // nothing more is ordered: the hub is not there, or the file is another one than the line's key was used for
+	other bool // it is another one
 }
 
 // A jobEnd is what came of one order.
@@ -42,15 +44,15 @@ type jobEnd struct {
 }
 
 // orderJobs orders several jobs, a few at a time.
-func (a *app) orderJobs(ctx context.Context, file *jobFile, f spawnFlags) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	o := &jobOrders{a: a, file: file, wait: f.wait, ends: make([]jobEnd, len(file.jobs))}
+func (a *app) orderJobs(ctx context.Context, c *control.Client, file *jobFile, f spawnFlags) error {
+	o := &jobOrders{a: a, file: file, wait: f.wait, keyed: f.req.IdempotencyKey != "", ends: make([]jobEnd, len(file.jobs))}
+	o.repeat(ctx, c)
 	var work sync.WaitGroup
 	for range min(jobsAtOnce, len(file.jobs)) {
-		work.Go(func() { o.work(ctx, c) })
+		work.Go(func() {
+			for o.one(ctx, c) {
+			}
+		})
 	}
 	work.Wait()
 	o.rest(ctx)
@@ -73,35 +75,41 @@ func codeOr(code int) error {
 	return exitCode(code)
 }
 
-func (o *jobOrders) work(ctx context.Context, c *control.Client) {
-	for {
-		o.mu.Lock()
-		i := o.next
-		if i == len(o.file.jobs) || o.quit || ctx.Err() != nil {
-			o.mu.Unlock()
-			return
-		}
-		o.next++
-		o.mu.Unlock()
-		answer, err := orderTask(ctx, c, o.file.jobs[i].req)
-		o.mu.Lock()
-		o.ends[i] = jobEnd{true, answer, err}
-		o.quit = o.quit || commands.CodeOf(err) == commands.Unreachable
-		for o.said < len(o.ends) && o.ends[o.said].over {
-			o.say(o.said)
-			o.said++
-		}
-		o.mu.Unlock()
+// repeat orders one job after the other as long as all were ordered before, so that nothing behind a job that the file did
+// not have then is ordered again under another part of the key.
+func (o *jobOrders) repeat(ctx context.Context, c *control.Client) {
+	for o.keyed && o.one(ctx, c) && o.ends[o.next-1].answer.Existing {
 	}
+}
+
+// one orders the next job, and reports whether there was one.
+func (o *jobOrders) one(ctx context.Context, c *control.Client) bool {
+	o.mu.Lock()
+	i := o.next
+	if i == len(o.file.jobs) || o.quit || ctx.Err() != nil {
+		o.mu.Unlock()
+		return false
+	}
+	o.next++
+	o.mu.Unlock()
+	answer, err := orderTask(ctx, c, o.file.jobs[i].req)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ends[i] = jobEnd{true, answer, err}
+	o.other = o.other || o.keyed && commands.CodeOf(err) == commands.Idempotency
+	o.quit = o.quit || o.other || commands.CodeOf(err) == commands.Unreachable
+	for o.said < len(o.ends) && o.ends[o.said].over {
+		o.say(o.said)
+		o.said++
+	}
+	return true
 }
 
 // say says what came of a job. The caller holds mu.
 func (o *jobOrders) say(i int) {
 	a, end, j := o.a, o.ends[i], o.file.jobs[i]
 	if end.err != nil {
-		r := refusal(end.err)
-		code := a.printError(&commands.Refused{Code: r.Code, Why: j.at + ": " + r.Why, Hint: r.Hint, Run: r.Run})
-		o.code = max(o.code, code)
+		o.code = max(o.code, a.printError(j.placed(end.err)))
 		return
 	}
 	answer := jobAnswer{end.answer, j.at}
@@ -150,7 +158,7 @@ func (o *jobOrders) rest(ctx context.Context) {
 		}
 	}
 	left := len(o.file.jobs) - o.next
-	if ctx.Err() == nil && left == 0 {
+	if ctx.Err() == nil && left == 0 && !o.other {
 		return
 	}
 	a := o.a
@@ -162,7 +170,10 @@ func (o *jobOrders) rest(ctx context.Context) {
 	if ctx.Err() != nil {
 		o.code = exitInterrupted
 	}
-	if o.file.jobs[0].req.IdempotencyKey != "" {
+	switch {
+	case o.other:
+		fmt.Fprintln(a.err, "a file that was changed wants another --idempotency-key, or an idempotency_key in each job, which stays with it")
+	case o.file.jobs[0].req.IdempotencyKey != "":
 		fmt.Fprintln(a.err, "the same line with its --idempotency-key orders what is missing")
 	}
 }

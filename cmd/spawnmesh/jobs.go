@@ -34,11 +34,15 @@ func (a *app) spawnJobs(c *cobra.Command, f spawnFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	if err := file.checkSpokes(c.Context(), client); err != nil {
+		return err
+	}
 	if len(file.wrong) > 0 {
-		for _, err := range file.wrong {
-			a.printError(err)
-		}
-		return misuse("nothing of %s was ordered", file.name).Hinting("the fields of a job are in: %s spawn --schema", a.self())
+		return a.notOrdered(file)
 	}
 	for _, j := range file.jobs {
 		for _, n := range j.notes {
@@ -46,11 +50,23 @@ func (a *app) spawnJobs(c *cobra.Command, f spawnFlags, args []string) error {
 		}
 	}
 	if len(file.jobs) == 1 {
-		one := file.jobs[0].spawnFlags
+		one := file.jobs[0]
 		one.wait, one.follow, one.most = f.wait, f.follow, f.most
-		return a.order(c.Context(), one)
+		return a.order(c.Context(), client, one)
 	}
-	return a.orderJobs(c.Context(), file, f)
+	return a.orderJobs(c.Context(), client, file, f)
+}
+
+// notOrdered says all that is wrong with a file. The exit code is that of the first.
+func (a *app) notOrdered(file *jobFile) *commands.Refused {
+	for _, err := range file.wrong {
+		a.printError(err)
+	}
+	r := commands.Refuse(commands.CodeOf(file.wrong[0]), "nothing of %s was ordered", file.name)
+	if r.Code == commands.Validation {
+		return r.Hinting("the fields of a job are in: %s spawn --schema", a.self())
+	}
+	return r
 }
 
 // complete puts the flags of the command line over each job, makes its request and checks it.

@@ -77,11 +77,12 @@ func TestJobsByHand(t *testing.T) {
 	require.Len(t, strings.Fields(names), 12)
 	require.Len(t, strings.Fields(names)[0], 36)
 
-	some := put(t, "some.yaml", "{argv: [\"true\"], title: s1}\n---\n{argv: [\"true\"], spoke: nowhere}\n---\n{argv: [\"true\"], title: s3}\n", 0o600)
+	some := put(t, "some.yaml", "{argv: [\"true\"], title: s1}\n---\n{argv: [\"true\"], idempotency_key: one}\n---\n{argv: [\"true\"], title: s3}\n", 0o600)
+	h.do("spawn", "--idempotency-key", "one", "--", "false")
 	s := h.run("", "spawn", "-f", some)
-	require.Equal(t, exitNotFound, s.code, s.err)
+	require.Equal(t, exitConflict, s.code, s.err)
 	require.Len(t, lines(s), 2)
-	require.Contains(t, s.err, some+":3:2: ")
+	require.Contains(t, s.err, some+":3:2: the idempotency key")
 	h.refused(exitMisuse, "standard input has no jobs", "spawn", "-f", "-")
 
 	long := h.run("argv: [sleep, 600]\ntitle: long\n---\nargv: [\"true\"]", "spawn", "-f", "-", "--wait", "--wait-timeout", "5s")
@@ -89,6 +90,61 @@ func TestJobsByHand(t *testing.T) {
 	require.Equal(t, 1, strings.Count(long.out, "  completed  standard input:4:1\n"), long.out)
 	require.Contains(t, long.err, "agents of these jobs that have not ended: 1; this has waited for as long as it was told to")
 	h.do("kill", "long", "--reason", "enough")
+}
+
+// All spokes of a file are there before the first of its jobs is ordered.
+func TestJobsOnSpokesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	h := withSpoke(t)
+	path := put(t, "jobs.yaml", "{argv: [\"true\"], spoke: attic}\n---\n{argv: [\"true\"], spoke: nobody}\n---\n{argv: [\"true\"], spoke: nowhere}\n", 0o600)
+
+	s := h.run("", "spawn", "-f", path)
+
+	require.Equal(t, exitNotFound, s.code, s.err)
+	require.Contains(t, s.err, path+":3:2: no connection \"nobody\"\n")
+	require.Contains(t, s.err, path+":5:2: no connection \"nowhere\"\n")
+	require.Contains(t, s.err, "nothing of "+path+" was ordered\n")
+	h.refused(exitNotFound, path+":1:1: no connection \"nobody\"", "spawn", "-f", rewritten(t, path, "argv: [\"true\"]\nspoke: nobody\n"))
+	require.Empty(t, agentsOf(h))
+	var views []hub.SpokeView
+	h.read(&views, 0, "connections", "list")
+	h.do("spawn", "-f", rewritten(t, path, "{argv: [\"true\"], spoke: "+views[0].ID+"}\n---\n{argv: [\"true\"]}\n"))
+	require.Len(t, agentsOf(h), 1, "two of one title")
+}
+
+// rewritten is a file with another text.
+func rewritten(t *testing.T, path, text string) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// Where a job was put in front since its key was used, no job is ordered a second time.
+func TestAFileThatWasChangedSinceItsKey(t *testing.T) {
+	t.Parallel()
+	h := withSpoke(t)
+	text := func(titles ...string) (all string) {
+		for _, title := range titles {
+			all += "{title: " + title + ", runtime: noop, argv: []}\n---\n"
+		}
+		return all
+	}
+	path := put(t, "jobs.yaml", text("a", "b"), 0o600)
+	h.do("spawn", "-f", path, "--idempotency-key", "night")
+
+	s := h.run("", "spawn", "-f", rewritten(t, path, text("new", "a", "b")), "--idempotency-key", "night")
+
+	require.Equal(t, exitConflict, s.code, s.err)
+	require.Empty(t, s.out)
+	require.Contains(t, s.err, path+":1:2: the idempotency key")
+	require.Contains(t, s.err, "0 of 3 jobs were ordered; those from "+path+":3:2 on were not tried\na file that was changed wants another --idempotency-key, or an idempotency_key in each job")
+	require.Equal(t, map[string]int{"a": 1, "b": 1}, agentsOf(h))
+	s = h.run("", "spawn", "-f", rewritten(t, path, text("a", "new", "b", "c")), "--idempotency-key", "night")
+	require.Equal(t, exitConflict, s.code, s.err)
+	require.Contains(t, s.err, "1 of 4 jobs were ordered")
+	require.Equal(t, map[string]int{"a": 1, "b": 1}, agentsOf(h))
+	h.do("spawn", "-f", rewritten(t, path, text("a", "b", "c")), "--idempotency-key", "night")
+	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, agentsOf(h))
 }
 
 // Nothing of a file is ordered where a part of it cannot be; nor where it is used as it cannot be.

@@ -56,7 +56,8 @@ Files, standard input and values of variables come with the order, encrypted for
 spoke, and have 96 KiB together. The policy of the spoke allows files and standard
 input, or not. Files go into a fresh directory only, so not with --dir.
 
-With --jobs all jobs of a file are checked, and then ordered, a few at a time. A
+With --jobs all jobs of a file are checked, and that their spokes are there; then
+they are ordered, a few at a time. A
 document of it is a job, whose fields are argv and the flags below (_ for -, and the
 plural where one may be given again), or {defaults: {...}, jobs: [...]}. Flags that
 are given go over the file; env and secrets name by name. --idempotency-key KEY
@@ -148,7 +149,11 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 	for _, n := range notes {
 		fmt.Fprintln(a.err, "note:", n)
 	}
-	return a.order(c.Context(), f)
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	return a.order(c.Context(), client, &job{spawnFlags: f})
 }
 
 // complete makes the request of what was said, and reads the files that are named. Notes are for people.
@@ -190,12 +195,11 @@ func orderTask(ctx context.Context, c *control.Client, r hub.SpawnRequest) (got 
 }
 
 // order orders one agent, and attends to it as was asked for.
-func (a *app) order(ctx context.Context, f spawnFlags) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
+func (a *app) order(ctx context.Context, c *control.Client, f *job) error {
 	got, err := orderTask(ctx, c, f.req)
+	if err != nil && f.at != "" {
+		return f.placed(err)
+	}
 	if err != nil {
 		return err
 	}
