@@ -37,6 +37,7 @@ var titles = map[Code]string{
 	GrantUnknown:    "No open attempt was given the claim grant",
 	GrantMismatch:   "The signature of the claim grant does not fit",
 	StreamLoss:      "Messages on the way were dropped, and are sent again",
+	AuditBroken:     "The audit was changed, or is not whole",
 	NotReady:        "The instance cannot do its work now",
 	Internal:        "A defect of this program",
 

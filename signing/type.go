@@ -16,6 +16,9 @@ const (
 	KeySet  Type = "application/vnd.spawnmesh.keyset.v2+json"  // the keys of an instance
 )
 
+// Checkpoint is no message: what an instance says of its audit, signed with its identity key.
+const Checkpoint Type = "application/vnd.spawnmesh.checkpoint.v1"
+
 // version is that of the types, and "v" of every header.
 const version = 2
 

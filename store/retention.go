@@ -44,7 +44,7 @@ var Kinds = []Kind{
 		prune: removing("order_values", `SELECT v.ctid FROM order_values v JOIN mirrors m ON m.task = v.task WHERE (m.accepted_at IS NOT NULL OR m.ended_at IS NOT NULL) AND `+anyAge)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
 		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended"}, prune: `SELECT prune_tasks($1, $2)`},
-	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit"}, prune: `SELECT prune_audit($1, $2)`},
+	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit", "audit_leaves", "audit_hashes"}, prune: `SELECT prune_audit($1, $2)`},
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
 		prune: removing("events", `SELECT ctid FROM (SELECT ctid, at FROM events ORDER BY seq LIMIT $2) AS first WHERE at < statement_timestamp() - $1::interval`)},
 	{Name: "kills", Since: "the kill expired, and its task is gone", Default: day, Least: inboxMargin, tables: []string{"kills"},

@@ -106,7 +106,7 @@ func exitOfCode(code commands.Code) int {
 		return exitConflict
 	case signing.ConnState, signing.SigBad, signing.KeyRevoked, signing.KeyUnknown, signing.KeyWeak, signing.KeyDuplicate,
 		commands.Forbidden, control.CertificateUnknown, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
-		commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
+		commands.AuditBroken, commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
 	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.FrozenThere, commands.Rate, commands.Full, commands.TooManyRequests:
 		return exitRefused

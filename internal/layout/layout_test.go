@@ -23,7 +23,7 @@ const module = "github.com/spawnmesh/spawnmesh/"
 var may = map[string]string{
 	"signing":              "",
 	"commands":             "signing",
-	"store":                "commands signing",
+	"store":                "commands internal/audittree signing",
 	"store/backlog":        "commands store",
 	"store/postgres":       "",
 	"federation":           "commands federation/transport internal/metrics signing store",
@@ -58,6 +58,7 @@ var may = map[string]string{
 
 	"internal/bench/record": "",
 
+	"internal/audittree": "signing",
 	"internal/backup":    "commands internal/instance store store/postgres",
 	"internal/canary":    "",
 	"internal/config":    "commands",
@@ -102,6 +103,7 @@ var outside = map[string]string{
 	"github.com/oapi-codegen/":  "hub/api",
 	"github.com/tmaxmax/go-sse": "internal/control",
 	"golang.org/x/crypto":       "signing",
+	"golang.org/x/mod":          "internal/audittree",
 	"github.com/prometheus/":    "internal/metrics",
 	"go.opentelemetry.io/":      "internal/tracing",
 }

@@ -66,6 +66,7 @@ type Node struct {
 
 	board   *federation.Board
 	feed    *feed.Feed
+	notary  notary
 	metrics *metrics.Registry
 	ready   func() // what follows when every role works that has work; once
 }
@@ -79,6 +80,8 @@ func (n *Node) Run(ctx context.Context) error {
 	n.board.Counters = n.metrics.Counters
 	n.feed = feed.New(in.DB, n.Log, eventText)
 	n.board.OnChange(n.feed.Changed)
+	n.notary = newNotary()
+	n.board.OnChange(n.notary.changed)
 	if err := n.open(ctx); err != nil {
 		return err
 	}
@@ -99,6 +102,7 @@ func (n *Node) Run(ctx context.Context) error {
 	serving, late := errgroup.WithContext(late)
 	serving.Go(func() error { return n.board.Run(late) })
 	serving.Go(func() error { return n.feed.Run(late) })
+	serving.Go(func() error { return n.signAudit(late) })
 	n.ready = sync.OnceFunc(func() {
 		serving.Go(func() error { return control.Serve(late, socket, n.routes(), supervisor.Inside, n.Hurry, n.Log) })
 		if n.API != nil {

@@ -1016,6 +1016,38 @@ CREATE INDEX audit_workspace ON audit (workspace, back);
 -- and of an order that was refused there is no other row.
 CREATE INDEX audit_short ON audit (right(object, 10) COLLATE "C") WHERE action IN ('command.refused', 'task.ordered', 'task.queued');
 
+-- The tree over these rows (RFC 6962). A row becomes a leaf after its commit, as a lower seq may become visible after a higher one;
+-- who writes an audit row writes nothing for it. Leaves and hashes are only added, and stay when retention removes their
+-- rows. See docs/decisions/0034.
+CREATE TABLE audit_tree (
+    singleton  boolean PRIMARY KEY DEFAULT true CONSTRAINT there_is_one_tree CHECK (singleton),
+    size       bigint NOT NULL DEFAULT 0,   -- leaves
+    seq        bigint NOT NULL DEFAULT 0,   -- up to here every number was looked at
+    era        bigint NOT NULL DEFAULT 0    -- 0, or when the database was restored last, in µs since 1970
+) WITH (fillfactor = 10);
+INSERT INTO audit_tree DEFAULT VALUES;
+CREATE TABLE audit_leaves (
+    leaf  bigint PRIMARY KEY,   -- the first is 0
+    seq   bigint NOT NULL CONSTRAINT a_row_is_one_leaf UNIQUE
+);
+CREATE TABLE audit_hashes (
+    place  bigint PRIMARY KEY,   -- that of golang.org/x/mod/sumdb/tlog: each subtree stands behind the leaf that completes it
+    hash   bytea NOT NULL
+);
+-- Numbers that were not there when higher ones were looked at: of transactions that were rolled back, or that still run.
+CREATE TABLE audit_gaps (
+    first    bigint PRIMARY KEY,
+    last     bigint NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    running  xid8 NOT NULL DEFAULT pg_snapshot_xmax(pg_current_snapshot())   -- what has taken one of them began before
+);
+CREATE TABLE audit_checkpoints (
+    era   bigint,
+    size  bigint,
+    note  bytea NOT NULL,   -- signed
+    PRIMARY KEY (era, size)
+);
+
 ------------------------------------------------------------------- events ---
 
 -- What changed of agents on spokes, of connections and of their links, for whoever follows
@@ -1100,6 +1132,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION note_restore() RETURNS void LANGUAGE sql AS $$
     SELECT number_events(2147483647);
+    UPDATE audit_tree SET era = greatest(era + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     UPDATE event_numbers SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     UPDATE freeze_numbers SET last = greatest(last + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     INSERT INTO new_events (kind) VALUES ('restored');
@@ -1242,9 +1275,13 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER audit_leaves_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_leaves
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER audit_hashes_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_hashes
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- The one way by which audit rows go: as the owner of the tables, the oldest ones
--- first, never those of the last week, and another row says so. Rows that were
+-- first, never those of the last week or what is no leaf of the tree yet, and another row says so. Rows that were
 -- written while the clock was ahead are older than the first row that is not
 -- ahead, and go with it.
 -- +goose StatementBegin
@@ -1261,7 +1298,8 @@ BEGIN
     PERFORM set_config('spawnmesh.pruning_audit', 'on', true);
     SELECT seq INTO credible FROM (SELECT seq, at FROM audit WHERE at <= clock_timestamp() ORDER BY seq LIMIT 1) AS first WHERE at < before;
     WITH old AS (
-        DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at FROM audit ORDER BY seq LIMIT batch) AS first WHERE at < before OR seq < credible) RETURNING seq
+        DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at FROM audit ORDER BY seq LIMIT batch) AS first WHERE at < before OR seq < credible)
+            AND EXISTS (SELECT FROM audit_leaves l WHERE l.seq = audit.seq) RETURNING seq
     ) SELECT count(*), max(seq) INTO n, last FROM old;
     IF n > 0 THEN
         INSERT INTO audit (actor, action, object, why) VALUES ('self', 'audit.pruned', last::text, n || ' rows up to ' || last || ', older than ' || keep);
@@ -1400,6 +1438,7 @@ CREATE TRIGGER quotas_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON quotas 
 CREATE TRIGGER freezes_instance_wide BEFORE INSERT OR UPDATE OR DELETE ON freezes FOR EACH ROW EXECUTE FUNCTION refuse_instance_wide();
 CREATE POLICY pruning ON audit TO CURRENT_USER USING (current_setting('spawnmesh.pruning_audit', true) = 'on') WITH CHECK (true);
 REVOKE UPDATE, DELETE ON audit FROM spawnmesh_engine, spawnmesh_app;
+REVOKE UPDATE, DELETE ON audit_leaves, audit_hashes FROM spawnmesh_engine;
 REVOKE INSERT, UPDATE, DELETE ON attempts, standing, funds, counted, grants_in_force FROM spawnmesh_engine;
 GRANT SELECT ON attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.

@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/internal/audittree"
+)
+
+// AuditLeaves returns up to most leaves of the tree from one on, and how many the tree has.
+func (db *DB) AuditLeaves(ctx context.Context, from int64, most int) (list []audittree.Leaved, size int64, err error) {
+	err = db.Read(ctx, "reading the leaves of the audit", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT l.leaf, l.seq, a.seq IS NOT NULL, `+leafColumnsOrNone+`
+			FROM (SELECT leaf, seq FROM audit_leaves WHERE leaf >= $1 ORDER BY leaf LIMIT $2) AS l LEFT JOIN audit a ON a.seq = l.seq ORDER BY l.leaf`, from, most)
+		if err != nil {
+			return err
+		}
+		if list, err = pgx.CollectRows(rows, scanLeaf); err != nil {
+			return err
+		}
+		if err := addHashes(ctx, conn, list); err != nil {
+			return err
+		}
+		return conn.QueryRow(ctx, `SELECT coalesce(max(size), 0) FROM audit_tree`).Scan(&size)
+	})
+	return list, size, err
+}
+
+// leafColumnsOrNone are [leafColumns] where there may be no row.
+const leafColumnsOrNone = `coalesce(a.seq, 0), coalesce(a.at, 'epoch'), coalesce(a.workspace, ''), coalesce(a.actor, ''), coalesce(a.action, ''), coalesce(a.object, ''), a.tasks::text[],
+	coalesce(a.code, ''), coalesce(a.why, ''), coalesce(a.conn::text, ''), coalesce(a.message::text, '')`
+
+func scanLeaf(row pgx.CollectableRow) (l audittree.Leaved, err error) {
+	var there bool
+	var r audittree.Row
+	err = row.Scan(append([]any{&l.Leaf, &l.Seq, &there}, leafFields(&r)...)...)
+	if there {
+		l.Row = &r
+	}
+	return l, err
+}
+
+// addHashes adds to leaves what the tree has of each; one that is gone stays zero.
+func addHashes(ctx context.Context, conn *pgxpool.Conn, list []audittree.Leaved) error {
+	places, at := make([]int64, len(list)), map[int64]int{}
+	for i, l := range list {
+		places[i] = audittree.Place(l.Leaf)
+		at[places[i]] = i
+	}
+	rows, err := conn.Query(ctx, `SELECT h.place, h.hash FROM unnest($1::bigint[]) AS u (place), LATERAL (SELECT place, hash FROM audit_hashes WHERE place = u.place) AS h`, places)
+	if err != nil {
+		return err
+	}
+	var place int64
+	var hash []byte
+	_, err = pgx.ForEachRow(rows, []any{&place, &hash}, func() error {
+		copy(list[at[place]].Hash[:], hash)
+		return nil
+	})
+	return err
+}
+
+// AuditStrays returns up to most numbers of audit rows that are no leaves although the tree has passed them and
+// nothing is waited for there: they were put in.
+func (db *DB) AuditStrays(ctx context.Context, most int) (list []int64, err error) {
+	err = db.Read(ctx, "looking for audit rows that are no leaves", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT seq FROM audit a WHERE seq <= (SELECT seq FROM audit_tree) AND NOT EXISTS (SELECT FROM audit_leaves l WHERE l.seq = a.seq)
+			AND NOT EXISTS (SELECT FROM audit_gaps g WHERE a.seq BETWEEN g.first AND g.last) ORDER BY seq LIMIT $1`, most)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return list, err
+}
