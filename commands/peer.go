@@ -149,6 +149,7 @@ type ConnectionView struct {
 	Limited bool       `json:"limited,omitempty"` // the other side sends more than is taken here; the rest waits there
 	Full    bool       `json:"full,omitempty"`    // no more of the other side's messages are kept here now; they wait there
 	Freeze  *Freeze    `json:"freeze,omitempty"`  // of a side that commands; nil: it has never frozen anything
+	Audit   *AuditHead `json:"audit,omitempty"`   // nil: it keeps none of the other side's
 }
 
 // A Freeze is a latch of a side that commands: while Frozen, nothing that it ordered is started. Each change has a
@@ -159,6 +160,33 @@ type Freeze struct {
 	Reason string `json:"reason,omitempty"`
 	By     string `json:"by,omitempty"`
 	Since  int64  `json:"since,omitempty"` // ms since 1970
+}
+
+// MaxProof is how many hashes the proof of a checkpoint has at most.
+const MaxProof = 128
+
+// An AuditHead is what one side has of the tree of the other's audit, and a checkpoint of its own where the other has an older one.
+type AuditHead struct {
+	Era        int64    `json:"era,omitempty"`        // of what is kept, and
+	Kept       int64    `json:"kept"`                 // its leaves; 0: nothing
+	Checkpoint string   `json:"checkpoint,omitempty"` // a signed note
+	From       int64    `json:"from,omitempty"`       // the leaves of the tree that the one in Checkpoint begins with
+	Proof      []string `json:"proof,omitempty"`      // of that, in base64
+}
+
+func (h *AuditHead) check() error {
+	for _, n := range []int64{h.Era, h.Kept, h.From} {
+		if n < 0 || n > maxNumber {
+			return Refuse(Validation, "number %d of an audit is outside 0..%d", n, int64(maxNumber))
+		}
+	}
+	if len(h.Proof) > MaxProof || slices.ContainsFunc(h.Proof, func(s string) bool { return len(s) != 44 }) {
+		return Refuse(Validation, "the proof of a checkpoint is at most %d hashes of 44 characters", MaxProof)
+	}
+	if len(h.Checkpoint) > 512 {
+		return Refuse(Validation, "a checkpoint of %d bytes, limit 512", len(h.Checkpoint))
+	}
+	return nil
 }
 
 func (f *Freeze) check() error {
@@ -328,6 +356,11 @@ func (v ConnectionView) check() error {
 	}
 	if v.Freeze != nil {
 		if err := v.Freeze.check(); err != nil {
+			return err
+		}
+	}
+	if v.Audit != nil {
+		if err := v.Audit.check(); err != nil {
 			return err
 		}
 	}

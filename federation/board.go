@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,6 +41,8 @@ type Board struct {
 	StillFor time.Duration  // how long messages may wait while none is taken before their queue is said to stand still; 0 means 45 s
 	// Counters count what happens; nil = nobody does.
 	Counters *metrics.Counters
+
+	checkpoint atomic.Pointer[store.Checkpoint] // of the audit, newest; nil while there is none
 
 	incarnation string          // random, of this start of the instance
 	restored    bool            // the database was, before this start

@@ -39,6 +39,7 @@ type Exchange struct {
 	mu          sync.Mutex      // guards the rest
 	changed     chan struct{}   // closed when peer, or what both agree on, changes
 	history     history         // what both sides agree on
+	witness     witness         // of the peer's audit
 	latch       latch           // of a peer that is obeyed: whether it lets agents start
 	beat        *store.Beat     // the peer's last heartbeat
 	beatRefused bool            // the last heartbeat was refused, and that was said

@@ -150,6 +150,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	v := &beat.Connection
 	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
 	x.sayFrozen(ctx, &beat)
+	x.sayAudit(ctx, v)
 	x.sayHistory(ctx, link, v)
 	return &beat
 }
@@ -221,6 +222,9 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 		if err := x.heed(brief, p, in.Header.Kid, body.Connection, link, envelope); err != nil {
 			x.log.DebugContext(ctx, "noting what the peer has frozen; the next heartbeat does it again", "err", err)
 		}
+	}
+	if err := x.witnessAudit(ctx, p, body.Connection.Audit); err != nil {
+		x.log.DebugContext(ctx, "keeping a checkpoint of the peer's audit; the next heartbeat does it again", "err", err)
 	}
 	if body.Connection.State != string(store.Active) {
 		return nil // it is there, and wants nothing started

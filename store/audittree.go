@@ -73,15 +73,15 @@ func growAuditTree(ctx context.Context, tx *Tx, t auditTree) (int, error) {
 // not there when it was passed.
 func newLeaves(ctx context.Context, tx *Tx, seq int64) ([]audittree.Row, error) {
 	rows, err := tx.Query(ctx, `
-		WITH late AS (
-			SELECT s.seq FROM audit_gaps g, LATERAL (SELECT seq FROM audit WHERE seq BETWEEN g.first AND g.last) AS s
+		WITH late AS MATERIALIZED (
+			SELECT s.seq FROM audit_gaps g, LATERAL (SELECT seq FROM audit WHERE seq BETWEEN g.first AND g.last OFFSET 0) AS s
 			WHERE NOT EXISTS (SELECT FROM audit_leaves l WHERE l.seq = s.seq) LIMIT $2
-		), next AS (
+		), next AS MATERIALIZED (
 			SELECT seq FROM audit WHERE seq > $1 ORDER BY seq LIMIT $2
-		), found AS (
+		), found AS MATERIALIZED (
 			SELECT seq FROM late UNION ALL SELECT seq FROM next ORDER BY seq LIMIT $2
 		)
-		SELECT `+leafColumns+` FROM found JOIN audit a USING (seq) ORDER BY seq`, seq, treePage)
+		SELECT `+leafColumns+` FROM found f, LATERAL (SELECT * FROM audit WHERE seq = f.seq OFFSET 0) AS a ORDER BY a.seq`, seq, treePage)
 	if err != nil {
 		return nil, err
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/audittree"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.Answered", "DB.AuditLeaves", "DB.AuditStrays", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants",
+var reading = []string{"DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch"}
 
 // scene is an instance on which something is about to be done.
@@ -137,6 +138,16 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.NoteEvent": func(s scene) storetest.Act {
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.NoteEvent(ctx, store.LinkEvent, "", "up")
+		}
+	},
+	"DB.KeepCheckpoint": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		c := store.Checkpoint{Checkpoint: audittree.Checkpoint{Instance: s.Conn.Peer, Size: 3, At: time.Now()}}
+		var err error
+		c.Note, err = c.Sign(storetest.Signer(s, 7))
+		require.NoError(s, err)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.KeepCheckpoint(ctx, s.Conn, c, nil)
 		}
 	},
 	"DB.GrowAuditTree": func(s scene) storetest.Act {

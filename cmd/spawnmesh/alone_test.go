@@ -164,8 +164,9 @@ func ignoring(err, expected error) error {
 	return err
 }
 
-func TestBacklogInANamedDatabase(t *testing.T) {
-	t.Parallel()
+// aServer is the URL of a database on a server of the test, which a superuser may look into.
+func aServer(t *testing.T) (url string) {
+	t.Helper()
 	server := fresh(t)
 	lock, err := postgres.Lock(server.dir)
 	require.NoError(t, err)
@@ -175,22 +176,28 @@ func TestBacklogInANamedDatabase(t *testing.T) {
 	cluster, err := postgres.Start(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Close(context.WithoutCancel(t.Context()))) })
+	return cluster.URL()
+}
+
+func TestBacklogInANamedDatabase(t *testing.T) {
+	t.Parallel()
+	url := aServer(t)
 	b, other := alone(t), alone(t)
-	b.env = []string{"DATABASE_URL=" + cluster.URL()}
+	b.env = []string{"DATABASE_URL=" + url}
 
 	theSeedsSession(b)
 
 	require.NoDirExists(t, filepath.Join(b.dir, "pg"))
-	other.env = []string{"SPAWNMESH_DATABASE_URL=" + cluster.URL(), "DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
+	other.env = []string{"SPAWNMESH_DATABASE_URL=" + url, "DATABASE_URL=postgres://nobody@127.0.0.1:1/none"}
 	s := other.run("backlog", "create", "--title", "x")
 	require.Equal(t, exitConflict, s.code)
 	require.Contains(t, s.err, "the database belongs to instance")
 	require.NoDirExists(t, filepath.Join(other.dir, "keys"))
-	itsUserIsASuperuser(b, cluster.URL())
-	aTransactionIsLong(b, cluster.URL())
-	pruningIsBehind(b, cluster.URL())
+	itsUserIsASuperuser(b, url)
+	aTransactionIsLong(b, url)
+	pruningIsBehind(b, url)
 	besideAHubWithADatabase(b)
-	whatGrowsAndWhatIsInFiles(b, cluster.URL())
+	whatGrowsAndWhatIsInFiles(b, url)
 }
 
 // Doctor says what is wrong with a user who may do everything, and of no other.

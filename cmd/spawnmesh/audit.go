@@ -27,7 +27,7 @@ func (a *app) auditCommand() *cobra.Command {
 	list.Flags().IntVar(&limit, "limit", 1000, "at most `N` rows, the newest")
 	list.Flags().Var(&since, "since", "only what was decided in the last DURATION, or since TIME")
 	list.Flags().StringVar(&object, "object", "", "only rows about the agent or connection `ID`")
-	c.AddCommand(list)
+	c.AddCommand(list, a.auditVerifyCommand(), a.auditExportCommand(), a.auditCheckpointsCommand())
 	return c
 }
 

@@ -458,12 +458,75 @@ type Amount = json.Number
 // Amounts Amounts by dimension.
 type Amounts map[string]Amount
 
+// AuditCheckpoint defines model for AuditCheckpoint.
+type AuditCheckpoint struct {
+	// At When it was signed.
+	At       *time.Time `json:"at,omitempty"`
+	Instance string     `json:"instance"`
+
+	// Note All of this as it is signed; absent: there are no rows yet.
+	Note string `json:"note,omitempty,omitzero"`
+
+	// PublicKey The identity key of the instance, in base64.
+	PublicKey string `json:"public_key,omitempty,omitzero"`
+
+	// RestoredAt When the database was restored from a backup last. The tree goes on from the backup in a new era. Absent: never.
+	RestoredAt *time.Time `json:"restored_at,omitempty"`
+
+	// Root In base64.
+	Root string `json:"root,omitempty,omitzero"`
+
+	// Size How many leaves the tree has.
+	Size int64 `json:"size"`
+}
+
+// AuditLeaf defines model for AuditLeaf.
+type AuditLeaf struct {
+	// Hash In base64.
+	Hash string `json:"hash"`
+
+	// Leaf Its number; the first is 0.
+	Leaf int64 `json:"leaf"`
+
+	// Row A row of the audit, whole. What its leaf is the hash of is made of these fields.
+	Row *AuditRecord `json:"row,omitempty"`
+
+	// Seq Of its row.
+	Seq int64 `json:"seq"`
+}
+
+// AuditLeafList defines model for AuditLeafList.
+type AuditLeafList struct {
+	Items []AuditLeaf `json:"items"`
+
+	// Size How many leaves the tree has.
+	Size int64 `json:"size"`
+
+	// Strays With the last leaves, numbers of rows that are no leaves although the tree has passed them; the first ten.
+	Strays []int64 `json:"strays,omitempty,omitzero"`
+}
+
 // AuditList defines model for AuditList.
 type AuditList struct {
 	Items []AuditRow `json:"items"`
 
 	// Next Of the audit of an instance, the cursor of the rows before these; absent: there are no more.
 	Next string `json:"next,omitempty,omitzero"`
+}
+
+// AuditRecord A row of the audit, whole. What its leaf is the hash of is made of these fields.
+type AuditRecord struct {
+	Action    string    `json:"action"`
+	Actor     string    `json:"actor"`
+	At        time.Time `json:"at"`
+	Code      string    `json:"code,omitempty,omitzero"`
+	Conn      string    `json:"conn,omitempty,omitzero"`
+	Message   string    `json:"message,omitempty,omitzero"`
+	Object    string    `json:"object,omitempty,omitzero"`
+	Seq       int64     `json:"seq"`
+	Tasks     []string  `json:"tasks,omitempty,omitzero"`
+	Why       string    `json:"why,omitempty,omitzero"`
+	Workspace string    `json:"workspace,omitempty,omitzero"`
 }
 
 // AuditRow defines model for AuditRow.
@@ -1514,6 +1577,32 @@ type OutputStream struct {
 // OutputStreamStream defines model for OutputStream.Stream.
 type OutputStreamStream string
 
+// PeerCheckpoint The newest checkpoint of a peer in one era.
+type PeerCheckpoint struct {
+	Checkpoint AuditCheckpoint `json:"checkpoint"`
+
+	// Conn The connection.
+	Conn string `json:"conn"`
+
+	// Peer What people here call it.
+	Peer       string    `json:"peer"`
+	ReceivedAt time.Time `json:"received_at"`
+
+	// Refused A note of the peer that does not go on from this one.
+	Refused string `json:"refused,omitempty,omitzero"`
+
+	// RefusedAt The first time.
+	RefusedAt *time.Time `json:"refused_at,omitempty"`
+
+	// Why It was refused for.
+	Why string `json:"why,omitempty,omitzero"`
+}
+
+// PeerCheckpointList defines model for PeerCheckpointList.
+type PeerCheckpointList struct {
+	Items []PeerCheckpoint `json:"items"`
+}
+
 // PeerKey defines model for PeerKey.
 type PeerKey struct {
 	ID        string       `json:"id"`
@@ -2110,6 +2199,15 @@ type ListAuditParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ListAuditLeavesParams defines parameters for ListAuditLeaves.
+type ListAuditLeavesParams struct {
+	// From The number of the first leaf; 0 is the first of all.
+	From int64 `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Limit At most so many.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // FollowEventsParams defines parameters for FollowEvents.
 type FollowEventsParams struct {
 	// Since Only those after the one with this number; 0 for all that are kept. Without it what happens from now on.
@@ -2420,6 +2518,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAuditCheckpoint What the tree of the audit is now, signed
+	//
+	// Every row of the audit that is committed is a leaf of the tree. Where the audit was changed, nothing new is signed, and
+	// the last checkpoint is returned.
+	//
+	// Corresponds with GET /audit/checkpoint (the `GetAuditCheckpoint` operationId).
+	GetAuditCheckpoint(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAuditCheckpoints The checkpoints that are kept of peers
+	//
+	// Corresponds with GET /audit/checkpoints (the `ListAuditCheckpoints` operationId).
+	ListAuditCheckpoints(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListAuditLeaves Leaves of the tree of the audit with their rows, in their order
+	//
+	// Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
+	ListAuditLeaves(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListConnections The hubs of this instance, then its spokes, with those that have ended
 	//
@@ -3201,6 +3317,54 @@ type ClientInterface interface {
 // Corresponds with GET /audit (the `ListAudit` operationId).
 func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAuditRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAuditCheckpoint What the tree of the audit is now, signed
+//
+// Every row of the audit that is committed is a leaf of the tree. Where the audit was changed, nothing new is signed, and
+// the last checkpoint is returned.
+//
+// Corresponds with GET /audit/checkpoint (the `GetAuditCheckpoint` operationId).
+func (c *Client) GetAuditCheckpoint(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAuditCheckpointRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListAuditCheckpoints The checkpoints that are kept of peers
+//
+// Corresponds with GET /audit/checkpoints (the `ListAuditCheckpoints` operationId).
+func (c *Client) ListAuditCheckpoints(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditCheckpointsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListAuditLeaves Leaves of the tree of the audit with their rows, in their order
+//
+// Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
+func (c *Client) ListAuditLeaves(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditLeavesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5071,6 +5235,122 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 			for _, qp := range strings.Split(queryFrag, "&") {
 				rawQueryFragments = append(rawQueryFragments, qp)
 			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetAuditCheckpointRequest constructs an http.Request for the GetAuditCheckpoint method
+func NewGetAuditCheckpointRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/audit/checkpoint")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListAuditCheckpointsRequest constructs an http.Request for the ListAuditCheckpoints method
+func NewListAuditCheckpointsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/audit/checkpoints")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListAuditLeavesRequest constructs an http.Request for the ListAuditLeaves method
+func NewListAuditLeavesRequest(server string, params *ListAuditLeavesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/audit/leaves")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -8273,6 +8553,30 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /audit (the `ListAudit` operationId).
 	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
 
+	// GetAuditCheckpointWithResponse What the tree of the audit is now, signed
+	//
+	// Every row of the audit that is committed is a leaf of the tree. Where the audit was changed, nothing new is signed, and
+	// the last checkpoint is returned.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /audit/checkpoint (the `GetAuditCheckpoint` operationId).
+	GetAuditCheckpointWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAuditCheckpointResponse, error)
+
+	// ListAuditCheckpointsWithResponse The checkpoints that are kept of peers
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /audit/checkpoints (the `ListAuditCheckpoints` operationId).
+	ListAuditCheckpointsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListAuditCheckpointsResponse, error)
+
+	// ListAuditLeavesWithResponse Leaves of the tree of the audit with their rows, in their order
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
+	ListAuditLeavesWithResponse(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*ListAuditLeavesResponse, error)
+
 	// ListConnectionsWithResponse The hubs of this instance, then its spokes, with those that have ended
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -9150,6 +9454,150 @@ func (r ListAuditResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListAuditResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetAuditCheckpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditCheckpoint
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetAuditCheckpointResponse) GetJSON200() *AuditCheckpoint {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetAuditCheckpointResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAuditCheckpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAuditCheckpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAuditCheckpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAuditCheckpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListAuditCheckpointsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PeerCheckpointList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAuditCheckpointsResponse) GetJSON200() *PeerCheckpointList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListAuditCheckpointsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAuditCheckpointsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditCheckpointsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditCheckpointsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuditCheckpointsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListAuditLeavesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditLeafList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAuditLeavesResponse) GetJSON200() *AuditLeafList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListAuditLeavesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAuditLeavesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAuditLeavesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAuditLeavesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAuditLeavesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -12323,6 +12771,48 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 	return ParseListAuditResponse(rsp)
 }
 
+// GetAuditCheckpointWithResponse What the tree of the audit is now, signed
+//
+// Every row of the audit that is committed is a leaf of the tree. Where the audit was changed, nothing new is signed, and
+// the last checkpoint is returned.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /audit/checkpoint (the `GetAuditCheckpoint` operationId).
+func (c *ClientWithResponses) GetAuditCheckpointWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAuditCheckpointResponse, error) {
+	rsp, err := c.GetAuditCheckpoint(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAuditCheckpointResponse(rsp)
+}
+
+// ListAuditCheckpointsWithResponse The checkpoints that are kept of peers
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /audit/checkpoints (the `ListAuditCheckpoints` operationId).
+func (c *ClientWithResponses) ListAuditCheckpointsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListAuditCheckpointsResponse, error) {
+	rsp, err := c.ListAuditCheckpoints(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditCheckpointsResponse(rsp)
+}
+
+// ListAuditLeavesWithResponse Leaves of the tree of the audit with their rows, in their order
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
+func (c *ClientWithResponses) ListAuditLeavesWithResponse(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*ListAuditLeavesResponse, error) {
+	rsp, err := c.ListAuditLeaves(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAuditLeavesResponse(rsp)
+}
+
 // ListConnectionsWithResponse The hubs of this instance, then its spokes, with those that have ended
 //
 // Returns a wrapper object for the known response body format(s).
@@ -13785,6 +14275,105 @@ func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest AuditList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAuditCheckpointResponse parses an HTTP response from a GetAuditCheckpointWithResponse call
+func ParseGetAuditCheckpointResponse(rsp *http.Response) (*GetAuditCheckpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAuditCheckpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditCheckpoint
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAuditCheckpointsResponse parses an HTTP response from a ListAuditCheckpointsWithResponse call
+func ParseListAuditCheckpointsResponse(rsp *http.Response) (*ListAuditCheckpointsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditCheckpointsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PeerCheckpointList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListAuditLeavesResponse parses an HTTP response from a ListAuditLeavesWithResponse call
+func ParseListAuditLeavesResponse(rsp *http.Response) (*ListAuditLeavesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAuditLeavesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditLeafList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -15971,6 +16560,15 @@ type ServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
 	// (GET /audit)
 	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
+	// GetAuditCheckpoint What the tree of the audit is now, signed
+	// (GET /audit/checkpoint)
+	GetAuditCheckpoint(w http.ResponseWriter, r *http.Request)
+	// ListAuditCheckpoints The checkpoints that are kept of peers
+	// (GET /audit/checkpoints)
+	ListAuditCheckpoints(w http.ResponseWriter, r *http.Request)
+	// ListAuditLeaves Leaves of the tree of the audit with their rows, in their order
+	// (GET /audit/leaves)
+	ListAuditLeaves(w http.ResponseWriter, r *http.Request, params ListAuditLeavesParams)
 	// ListConnections The hubs of this instance, then its spokes, with those that have ended
 	// (GET /connections)
 	ListConnections(w http.ResponseWriter, r *http.Request)
@@ -16243,6 +16841,80 @@ func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListAudit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetAuditCheckpoint operation middleware
+func (siw *ServerInterfaceWrapper) GetAuditCheckpoint(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetAuditCheckpoint(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListAuditCheckpoints operation middleware
+func (siw *ServerInterfaceWrapper) ListAuditCheckpoints(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListAuditCheckpoints(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListAuditLeaves operation middleware
+func (siw *ServerInterfaceWrapper) ListAuditLeaves(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAuditLeavesParams
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListAuditLeaves(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -18613,6 +19285,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tokens", wrapper.CreateToken)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tokens/{token}/revoke", wrapper.RevokeToken)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit", wrapper.ListAudit)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit/checkpoint", wrapper.GetAuditCheckpoint)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit/checkpoints", wrapper.ListAuditCheckpoints)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit/leaves", wrapper.ListAuditLeaves)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.FollowEvents)
 
 	return m
@@ -18666,6 +19341,121 @@ type ListAuditdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListAuditdefaultApplicationProblemPlusJSONResponse) VisitListAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAuditCheckpointRequestObject struct {
+}
+
+type GetAuditCheckpointResponseObject interface {
+	VisitGetAuditCheckpointResponse(w http.ResponseWriter) error
+}
+
+type GetAuditCheckpoint200JSONResponse AuditCheckpoint
+
+func (response GetAuditCheckpoint200JSONResponse) VisitGetAuditCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetAuditCheckpointdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAuditCheckpointdefaultApplicationProblemPlusJSONResponse) VisitGetAuditCheckpointResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAuditCheckpointsRequestObject struct {
+}
+
+type ListAuditCheckpointsResponseObject interface {
+	VisitListAuditCheckpointsResponse(w http.ResponseWriter) error
+}
+
+type ListAuditCheckpoints200JSONResponse PeerCheckpointList
+
+func (response ListAuditCheckpoints200JSONResponse) VisitListAuditCheckpointsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAuditCheckpointsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAuditCheckpointsdefaultApplicationProblemPlusJSONResponse) VisitListAuditCheckpointsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAuditLeavesRequestObject struct {
+	Params ListAuditLeavesParams
+}
+
+type ListAuditLeavesResponseObject interface {
+	VisitListAuditLeavesResponse(w http.ResponseWriter) error
+}
+
+type ListAuditLeaves200JSONResponse AuditLeafList
+
+func (response ListAuditLeaves200JSONResponse) VisitListAuditLeavesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAuditLeavesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAuditLeavesdefaultApplicationProblemPlusJSONResponse) VisitListAuditLeavesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -21363,6 +22153,15 @@ type StrictServerInterface interface {
 	// ListAudit The newest rows of the audit, the oldest of them first
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// GetAuditCheckpoint What the tree of the audit is now, signed
+	// (GET /audit/checkpoint)
+	GetAuditCheckpoint(ctx context.Context, request GetAuditCheckpointRequestObject) (GetAuditCheckpointResponseObject, error)
+	// ListAuditCheckpoints The checkpoints that are kept of peers
+	// (GET /audit/checkpoints)
+	ListAuditCheckpoints(ctx context.Context, request ListAuditCheckpointsRequestObject) (ListAuditCheckpointsResponseObject, error)
+	// ListAuditLeaves Leaves of the tree of the audit with their rows, in their order
+	// (GET /audit/leaves)
+	ListAuditLeaves(ctx context.Context, request ListAuditLeavesRequestObject) (ListAuditLeavesResponseObject, error)
 	// ListConnections The hubs of this instance, then its spokes, with those that have ended
 	// (GET /connections)
 	ListConnections(ctx context.Context, request ListConnectionsRequestObject) (ListConnectionsResponseObject, error)
@@ -21621,6 +22420,80 @@ func (sh *strictHandler) ListAudit(w http.ResponseWriter, r *http.Request, param
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
 		if err := validResponse.VisitListAuditResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetAuditCheckpoint operation middleware
+func (sh *strictHandler) GetAuditCheckpoint(w http.ResponseWriter, r *http.Request) {
+	var request GetAuditCheckpointRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAuditCheckpoint(ctx, request.(GetAuditCheckpointRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAuditCheckpoint")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetAuditCheckpointResponseObject); ok {
+		if err := validResponse.VisitGetAuditCheckpointResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListAuditCheckpoints operation middleware
+func (sh *strictHandler) ListAuditCheckpoints(w http.ResponseWriter, r *http.Request) {
+	var request ListAuditCheckpointsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAuditCheckpoints(ctx, request.(ListAuditCheckpointsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAuditCheckpoints")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListAuditCheckpointsResponseObject); ok {
+		if err := validResponse.VisitListAuditCheckpointsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListAuditLeaves operation middleware
+func (sh *strictHandler) ListAuditLeaves(w http.ResponseWriter, r *http.Request, params ListAuditLeavesParams) {
+	var request ListAuditLeavesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAuditLeaves(ctx, request.(ListAuditLeavesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAuditLeaves")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListAuditLeavesResponseObject); ok {
+		if err := validResponse.VisitListAuditLeavesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -113,7 +113,10 @@ var may = map[string][]Role{
 	"POST /tokens":                ownersAlone,
 	"POST /tokens/{token}/revoke": ownersAlone,
 
-	"GET /audit": watchers,
+	"GET /audit":             watchers,
+	"GET /audit/checkpoint":  watchers,
+	"GET /audit/checkpoints": watchers,
+	"GET /audit/leaves":      operators,
 }
 
 // An Access is what somebody may ask: as a role, in a workspace. The zero value is that of who has

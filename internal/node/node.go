@@ -27,6 +27,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/listener"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/tracing"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -66,7 +67,7 @@ type Node struct {
 
 	board   *federation.Board
 	feed    *feed.Feed
-	notary  notary
+	notary  *notary
 	metrics *metrics.Registry
 	ready   func() // what follows when every role works that has work; once
 }
@@ -80,7 +81,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.board.Counters = n.metrics.Counters
 	n.feed = feed.New(in.DB, n.Log, eventText)
 	n.board.OnChange(n.feed.Changed)
-	n.notary = newNotary()
+	n.notary = &notary{news: wait.NewSignal()}
 	n.board.OnChange(n.notary.changed)
 	if err := n.open(ctx); err != nil {
 		return err

@@ -2,9 +2,12 @@ package node
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/streak"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -21,12 +24,8 @@ const (
 // A notary makes leaves of the tree of audit rows, and signs checkpoints of it.
 type notary struct {
 	news   wait.Signal
-	broken bool             // it is said that the audit is
-	failed *streak.Failures // of anything else
-}
-
-func newNotary() notary {
-	return notary{news: wait.NewSignal(), failed: &streak.Failures{}}
+	broken atomic.Pointer[commands.Refused] // why the audit is, which was said; nil = it is whole as far as is known
+	failed streak.Failures                  // of anything else
 }
 
 func (y *notary) changed(store.Wrote) { y.news.Send() }
@@ -37,7 +36,7 @@ func (n *Node) signAudit(ctx context.Context) error {
 	var at time.Time // when; what is not signed at the start is signed at once
 	for ctx.Err() == nil {
 		size, err := n.Instance.DB.GrowAuditTree(ctx)
-		if err == nil && size > signed && (at.IsZero() || size-signed >= checkpointRows || time.Since(at) >= checkpointEvery) {
+		if err == nil && size > signed && (signed == 0 || size-signed >= checkpointRows || time.Since(at) >= checkpointEvery) {
 			if err = n.checkpoint(ctx); err == nil {
 				signed, at = size, time.Now()
 			}
@@ -59,22 +58,48 @@ func (n *Node) signAudit(ctx context.Context) error {
 
 // checkpoint signs what the tree is now.
 func (n *Node) checkpoint(ctx context.Context) error {
-	_, err := n.Instance.DB.Checkpoint(ctx, n.Instance.Keys.Identity)
+	c, err := n.Instance.DB.Checkpoint(ctx, n.Instance.Keys.Identity)
+	if err == nil && n.board != nil { // an instance at rest has no peers
+		n.board.ShowCheckpoint(c)
+	}
 	return err
 }
 
 // noteAudit says once that the audit is broken, and what else keeps failing.
 func (n *Node) noteAudit(ctx context.Context, err error) {
-	y := &n.notary
-	broken := commands.CodeOf(err) == commands.AuditBroken
+	y := n.notary
+	broken, _ := errors.AsType[*commands.Refused](err)
+	if broken != nil && broken.Code != commands.AuditBroken {
+		broken = nil
+	}
 	switch {
 	case ctx.Err() != nil:
-	case broken && !y.broken:
+		return
+	case broken != nil && y.broken.Load() == nil:
 		n.Log.ErrorContext(ctx, "the audit was changed, and is signed no more", "code", commands.AuditBroken, "err", err)
-	case err != nil && !broken && y.failed.Note(err):
+	case err != nil && broken == nil && y.failed.Note(err):
 		n.Log.ErrorContext(ctx, "adding to the tree of the audit", "err", err)
 	case err == nil && y.failed.Note(nil):
 		n.Log.InfoContext(ctx, "the tree of the audit is added to again")
 	}
-	y.broken = broken
+	y.broken.Store(broken)
+}
+
+// checkAudits says what is wrong with the audit of this instance and those of peers.
+func (n *Node) checkAudits(ctx context.Context) (list []control.Check) {
+	if r := n.notary.broken.Load(); r != nil {
+		list = append(list, control.Check{Name: "audit", Problem: r.Why, Run: []string{"audit", "verify"}})
+	}
+	peers, err := n.Instance.DB.PeerCheckpoints(ctx, "")
+	if err != nil {
+		return append(list, control.NewCheck("audits of peers", err))
+	}
+	last := ""
+	for _, p := range peers { // the newest era of each comes first
+		if p.Conn != last && p.Refused != "" {
+			list = append(list, control.Check{Name: "audit of " + p.Peer, Problem: p.Why, Run: []string{"audit", "checkpoints", "--peer", p.Peer}})
+		}
+		last = p.Conn
+	}
+	return list
 }

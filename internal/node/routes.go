@@ -46,7 +46,7 @@ func AtRest(in *instance.Instance) http.Handler {
 func atRest(r *http.Request) bool {
 	path, _ := strings.CutPrefix(r.URL.Path, api.Base)
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	return strings.HasPrefix(path+"/", "/workspaces/") || strings.HasPrefix(path, "/retention") || reads && (strings.HasPrefix(path, "/tasks") || path == "/openapi.json")
+	return strings.HasPrefix(path+"/", "/workspaces/") || strings.HasPrefix(path, "/retention") || reads && (strings.HasPrefix(path, "/tasks") || strings.HasPrefix(path, "/audit/") || path == "/openapi.json")
 }
 
 func fail(w http.ResponseWriter, _ *http.Request, err error) { control.Error(w, err) }

@@ -23,6 +23,7 @@ import (
 // tests look for is rare, and the oldest: walking from the newest on finds it last.
 type large struct {
 	*storetest.Side
+	unwatched                     *store.DB
 	backlog                       *backlog.Backlog
 	main, tiny                    *backlog.Workspace
 	ended, open, ready, completed int
@@ -71,7 +72,7 @@ func newLarge(t testing.TB, url string, ended, open int, known statistics) *larg
 	db, err := store.Open(t.Context(), store.Config{URL: url, Self: s.Self(), Signer: s.Signing, PoolSize: 2, Tracer: l.watch})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
-	l.DB, l.backlog = db, backlog.Open(db, nobodyAsks)
+	l.unwatched, l.DB, l.backlog = l.DB, db, backlog.Open(db, nobodyAsks)
 	l.main, err = l.backlog.Workspace(backlog.MainWorkspace, "ann")
 	require.NoError(t, err)
 	l.tiny, err = l.backlog.Workspace("tiny", "ann")
@@ -125,6 +126,8 @@ func (l *large) fill(known statistics) []string {
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'ann', 'task.queued', id::text FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT 'main', 'worker', 'lane.set', 'lane-' || n FROM generate_series(1, greatest(60000, (SELECT count(*) FROM tasks))) AS n`,
+		`INSERT INTO audit_leaves (leaf, seq) SELECT -seq, seq FROM audit`, // of before the tree that this begins with
+		`UPDATE audit_tree SET seq = (SELECT max(seq) FROM audit)`,
 		fmt.Sprintf(`INSERT INTO tasks (id, class, lane, phase, workspace, title, created_by, state, unmet, not_before, attempt, epoch)
 			SELECT nth(%[1]d + n), CASE WHEN n <= 5 THEN %[3]d + 1 WHEN n = 6 THEN %[3]d + 2 ELSE 1 + n %% %[3]d END, CASE WHEN n <= 5 THEN 'rare' WHEN n = 6 THEN 'default' ELSE 'lane-' || (1 + n %% %[3]d) %% 100 END, CASE WHEN n <= 5 THEN 'build' ELSE '' END,
 				CASE n WHEN 6 THEN 'tiny' ELSE 'main' END, 'task ' || n, 'bench',

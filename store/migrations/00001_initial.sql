@@ -1047,6 +1047,18 @@ CREATE TABLE audit_checkpoints (
     note  bytea NOT NULL,   -- signed
     PRIMARY KEY (era, size)
 );
+-- The newest checkpoint that each peer has shown, of each era: what its audit must go on from.
+CREATE TABLE peer_checkpoints (
+    conn        uuid NOT NULL REFERENCES connections,
+    era         bigint NOT NULL,
+    size        bigint NOT NULL,
+    note        bytea NOT NULL,
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    refused     bytea,                       -- the first note that did not go on from it: evidence
+    why         text NOT NULL DEFAULT '',
+    refused_at  timestamptz,
+    PRIMARY KEY (conn, era)
+);
 
 ------------------------------------------------------------------- events ---
 

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/audittree"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+)
+
+// tampering does what somebody can who owns the database.
+func tampering(t *testing.T, url, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(url))
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	_, err = conn.Exec(t.Context(), `SET session_replication_role = replica; `+sql)
+	require.NoError(t, err)
+}
+
+// An audit is verified where it is, and from a file where there is no instance; the first row that does not fit is named.
+func TestAuditVerify(t *testing.T) {
+	t.Parallel()
+	url := aServer(t)
+	b := alone(t)
+	b.env = []string{"DATABASE_URL=" + url}
+	for _, id := range []string{"A1", "A2", "A3"} {
+		b.do("backlog", "create", "--id", id, "--title", id)
+		b.do("backlog", "claim", "--id", id)
+	}
+	h := b.hand
+	require.Regexp(t, `^the audit of mi1\w+ is whole: \d+ rows of \d+ leaves\n`, h.do("audit", "verify"))
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	require.Contains(t, h.do("audit", "export", file), file+" with ")
+	h.refused(exitMisuse, "file exists", "audit", "export", file)
+	elsewhere := fresh(t)
+	var sum audittree.Summary
+	elsewhere.read(&sum, 0, "audit", "verify", file)
+	require.Equal(t, sum.Size, sum.Rows)
+	require.NoDirExists(t, filepath.Join(elsewhere.dir, "keys"), "no instance was made")
+
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	lines := strings.SplitAfter(string(raw), "\n")
+	for name, c := range map[string]struct {
+		text, words string
+		code        int
+	}{
+		"a row edited":  {strings.Replace(string(raw), `"object":"`, `"object":"x`, 1), "is not what it was when it became leaf", exitUntrusted},
+		"a line gone":   {strings.Join(append(lines[:2:2], lines[3:]...), ""), "leaf 1 is gone", exitUntrusted},
+		"the end gone":  {strings.Join(lines[:len(lines)-2], ""), "it was cut off behind line", exitUntrusted},
+		"cut and ended": {strings.Join(lines[:3], "") + `{"end":{"size":2}}`, "rows are gone: there are 2", exitUntrusted},
+		"another size":  {strings.Replace(string(raw), `"note":"spawnmesh/`, `"note":"spawnmosh/`, 1), "it is not a checkpoint that this instance has signed", exitUntrusted},
+		"no export":     {"{}", "this is no export of an audit", exitMisuse},
+	} {
+		bad := filepath.Join(t.TempDir(), "bad.jsonl")
+		require.NoError(t, os.WriteFile(bad, []byte(c.text), 0o600))
+		elsewhere.t = t
+		elsewhere.refused(c.code, c.words, "audit", "verify", bad)
+		require.NotEmpty(t, name)
+	}
+	note := filepath.Join(t.TempDir(), "kept")
+	require.NoError(t, os.WriteFile(note, []byte(noteOf(t, lines[0])), 0o600))
+	require.Contains(t, h.do("audit", "verify", "--checkpoint", note), "is whole")
+
+	tampering(t, url, `UPDATE audit SET why = 'nothing' WHERE seq = 2`)
+	got := h.run("", "audit", "verify", "-o", "json")
+	require.Equal(t, exitUntrusted, got.code)
+	require.Contains(t, got.err, string(commands.AuditBroken))
+	require.Contains(t, got.err, "row 2 (")
+	tampering(t, url, `TRUNCATE audit_leaves, audit_hashes, audit_gaps, audit_checkpoints; UPDATE audit_tree SET size = 0, seq = 0`)
+	require.Contains(t, h.do("audit", "verify"), "is whole", "it fits itself")
+	h.refused(exitUntrusted, "are not those of the checkpoint", "audit", "verify", "--checkpoint", note)
+	h.refused(exitUntrusted, "are not those of the checkpoint", "audit", "verify", file, "--checkpoint", exportedNote(t, h))
+}
+
+// exportedNote is a file with the newest checkpoint.
+func exportedNote(t *testing.T, h hand) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kept")
+	line, _, _ := strings.Cut(h.do("audit", "export", "-"), "\n")
+	require.NoError(t, os.WriteFile(file, []byte(noteOf(t, line)), 0o600))
+	return file
+}
+
+// noteOf is the checkpoint in the first line of an export.
+func noteOf(t *testing.T, line string) string {
+	t.Helper()
+	var l auditLine
+	require.NoError(t, json.Unmarshal([]byte(line), &l))
+	require.NotNil(t, l.Checkpoint)
+	return l.Checkpoint.Note
+}
