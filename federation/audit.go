@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/audittree"
@@ -97,7 +98,7 @@ func (x *Exchange) witnessAudit(ctx context.Context, p *Peer, h *commands.AuditH
 	}
 	if err == nil {
 		err = x.keepCheckpoint(ctx, p, c, proof, &w)
-	} else {
+	} else if x.refusals.room(time.Now()) > 0 {
 		x.log.WarnContext(ctx, "a checkpoint of the peer's audit cannot be read", "err", err)
 	}
 	if err != nil && commands.CodeOf(err) != commands.AuditBroken {

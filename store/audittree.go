@@ -9,7 +9,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/audittree"
-	"github.com/spawnmesh/spawnmesh/internal/crash"
 )
 
 // treePage is how many rows become leaves in one transaction at most.
@@ -65,7 +64,6 @@ func growAuditTree(ctx context.Context, tx *Tx, t auditTree) (int, error) {
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return 0, fmt.Errorf("storing leaves: %w", err)
 	}
-	crash.Point("in adding to the tree of the audit")
 	return len(rows), nil
 }
 

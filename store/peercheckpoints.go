@@ -37,7 +37,12 @@ func (db *DB) KeepCheckpoint(ctx context.Context, conn Connection, c Checkpoint,
 		if err != nil {
 			return err
 		}
-		if refused = goesOn(c.Checkpoint, kept.Checkpoint.Checkpoint, there, proof); refused != nil {
+		if refused = goesOn(c.Checkpoint, kept.Checkpoint.Checkpoint, there, proof); refused == nil && there && c.Era > kept.Era {
+			if refused, err = mayBeginAnew(ctx, tx, conn.ID); err != nil {
+				return err
+			}
+		}
+		if refused != nil {
 			news = kept.Refused == ""
 			return keepEvidence(ctx, tx, conn, kept, c.Note, refused)
 		}
@@ -54,20 +59,33 @@ func (db *DB) KeepCheckpoint(ctx context.Context, conn Connection, c Checkpoint,
 
 // goesOn says why c does not go on from what is kept.
 func goesOn(c, kept audittree.Checkpoint, there bool, proof []audittree.Hash) error {
-	broken := func(format string, args ...any) error {
-		return commands.Refuse(commands.AuditBroken, format, args...).Hinting("compare its audit with what is kept").Running("audit", "checkpoints")
-	}
 	switch {
 	case !there || c.Era > kept.Era:
 		return nil
 	case c.Era < kept.Era:
-		return broken("the audit of the peer is of before its database was restored")
+		return notTaken("the audit of the peer is of before its database was restored")
 	case c.Size < kept.Size:
-		return broken("the audit of the peer has %d rows, and had %d", c.Size, kept.Size)
+		return notTaken("the audit of the peer has %d rows, and had %d", c.Size, kept.Size)
 	case !c.Extends(kept, proof):
-		return broken("the audit of the peer has %d rows, of which the first %d are not those it had", c.Size, kept.Size)
+		return notTaken("the audit of the peer has %d rows, of which the first %d are not those it had", c.Size, kept.Size)
 	}
 	return nil
+}
+
+// maxEras is how many eras of a peer are kept: each leaves a row here and one in the audit.
+const maxEras = 100
+
+// mayBeginAnew refuses one more era where a peer has had too many.
+func mayBeginAnew(ctx context.Context, tx *Tx, conn string) (refused, err error) {
+	eras := 0
+	if err := tx.QueryRow(ctx, `SELECT count(*) FROM peer_checkpoints WHERE conn = $1`, conn).Scan(&eras); err != nil || eras < maxEras {
+		return nil, err
+	}
+	return notTaken("the peer says once more that its database was restored: that are more than %d times", maxEras), nil
+}
+
+func notTaken(format string, args ...any) error {
+	return commands.Refuse(commands.AuditBroken, format, args...).Hinting("compare its audit with what is kept").Running("audit", "checkpoints")
 }
 
 func keepEvidence(ctx context.Context, tx *Tx, conn Connection, kept PeerCheckpoint, note string, why error) error {

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,9 +42,9 @@ func TestAKeptCheckpointOnlyGoesOn(t *testing.T) {
 	news, code := keep(shown[3], prove(shown[1], shown[3]))
 	require.True(t, news)
 	require.Equal(t, broken, code, "another proof")
-	news, code = keep(shown[0], nil)
+	news, err := s.DB.KeepCheckpoint(t.Context(), s.Conn, shown[0], nil)
 	require.False(t, news, "it was said")
-	require.Equal(t, broken, code, "a smaller one")
+	require.ErrorContains(t, err, fmt.Sprintf("the audit of the peer has %d rows, and had %d", shown[0].Size, shown[2].Size))
 
 	list, err := s.DB.PeerCheckpoints(t.Context(), s.Conn.ID)
 	require.NoError(t, err)
@@ -56,9 +57,18 @@ func TestAKeptCheckpointOnlyGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	_, code = keep(anew, nil)
 	require.Empty(t, code, "it was restored")
-	_, code = keep(shown[3], prove(shown[2], shown[3]))
+	_, code = keep(shown[1], prove(shown[0], shown[1]))
 	require.Equal(t, broken, code, "the life before does not come back")
 	list, err = s.DB.PeerCheckpoints(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, []int64{7, 0}, []int64{list[0].Era, list[1].Era})
+
+	for range 100 {
+		anew.Era++
+		anew.Note, err = anew.Sign(peer.Identity)
+		require.NoError(t, err)
+		_, code = keep(anew, nil)
+	}
+	require.Equal(t, broken, code, "an audit begins anew a bounded number of times")
+	require.Equal(t, 100, s.Count(t, `SELECT count(*) FROM peer_checkpoints`))
 }

@@ -26,6 +26,7 @@ var (
 		"starting an agent", "started an agent", "saw an agent end",
 		"before recording progress", "after recording progress", "published messages",
 	}
+	auditPoints = []string{"after adding to the tree of the audit", "before signing a checkpoint of the audit"}
 )
 
 // A process that is killed with -9 at any of these steps, or its database, must
@@ -40,6 +41,12 @@ func TestKillAtEveryStep(t *testing.T) {
 		t.Parallel()
 		m := startMesh(t)
 		sweep(t, m, m.Spokes["attic"], spokePoints)
+	})
+	t.Run("of the tree of the audit", func(t *testing.T) {
+		t.Parallel()
+		m := startMesh(t)
+		sweep(t, m, m.Hub, auditPoints)
+		require.Contains(t, hand{t: t, dir: m.Hub.Dir}.do("audit", "verify"), "is whole")
 	})
 }
 
