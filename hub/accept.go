@@ -84,20 +84,8 @@ type SpawnAnswer struct {
 
 // Spawn stores an order and returns when it cannot be lost any more.
 func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAnswer, error) {
-	if r.Spawn.Task = r.ID; r.ID == "" {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return SpawnAnswer{}, err
-		}
-		r.Spawn.Task = id.String()
-	}
-	h.demand(&r.Spawn)
-	r.Spawn.Trace = h.trace(ctx)
-	if err := r.Check(); err != nil { // of all that is sent, the trace with it
-		return SpawnAnswer{}, err
-	}
-	order := store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: r.life(), IdempotencyKey: r.IdempotencyKey, Labels: r.Labels, Actor: actor}
-	if err := h.address(&order, r); err != nil {
+	order, err := h.orderOf(ctx, r, actor)
+	if err != nil {
 		return SpawnAnswer{}, err
 	}
 	o, err := h.submit(ctx, order)
@@ -105,6 +93,24 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 		return SpawnAnswer{}, err
 	}
 	return SpawnAnswer{o.Task, commands.ShortID(o.Task), o.Spoke, o.Existing}, nil
+}
+
+// orderOf checks a request, and says where it may go.
+func (h *Hub) orderOf(ctx context.Context, r SpawnRequest, actor string) (order store.SpawnOrder, err error) {
+	if r.Spawn.Task = r.ID; r.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return order, err
+		}
+		r.Spawn.Task = id.String()
+	}
+	h.demand(&r.Spawn)
+	r.Spawn.Trace = h.trace(ctx)
+	if err := r.Check(); err != nil { // of all that is sent, the trace with it
+		return order, err
+	}
+	order = store.SpawnOrder{Spawn: &r.Spawn, Values: r.Values, Life: r.life(), IdempotencyKey: r.IdempotencyKey, Labels: r.Labels, Actor: actor}
+	return order, h.address(&order, r)
 }
 
 // trace is what an order belongs to: a span of this hub, or where it tells none, that of who asks.

@@ -55,6 +55,7 @@ type Hub struct {
 	watch    watchers
 	lacking  lacking
 	refusers refusers
+	schedule wait.Signal // sent when a schedule was changed
 	orders   *store.Group[store.SpawnOrder, store.Ordered]
 	reads    *store.Group[string, store.Mirror] // of those who wait for a task
 	join     joins
@@ -70,7 +71,7 @@ func (h *Hub) Open(b *federation.Board) error {
 	}
 	h.pin = transport.Pin(cert)
 	h.join.start()
-	h.lacking.news = wait.NewSignal()
+	h.lacking.news, h.schedule = wait.NewSignal(), wait.NewSignal()
 	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.reads = store.NewGroup(h.readAll)
@@ -99,6 +100,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	h.board.OnChange(func(c store.Wrote) {
 		if c != store.ByThis { // another process may have moved a task that somebody waits for
 			h.watch.notifyAll()
+			h.schedule.Send()
 		}
 	})
 	g, ctx := errgroup.WithContext(ctx)
@@ -109,6 +111,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.sweep(ctx) })
 	g.Go(func() error { return h.askForAllOutput(ctx) })
 	g.Go(func() error { return h.endAllUnanswered(ctx) })
+	g.Go(func() error { return h.fireSchedules(ctx) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.LinkAddress(), "instance", h.Keys.InstanceID())
 	if _, _, err := h.reach(); err != nil {
 		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")

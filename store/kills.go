@@ -38,40 +38,46 @@ func (db *DB) OrderKills(ctx context.Context, tasks []string, k commands.Kill, l
 }
 
 func (db *DB) orderKills(ctx context.Context, what string, tasks []string, k commands.Kill, life time.Duration, actor string) (out []KillOrdered, err error) {
-	err = db.Tx(ctx, what, func(ctx context.Context, tx *Tx) error {
+	err = db.Tx(ctx, what, func(ctx context.Context, tx *Tx) (err error) {
 		// The connections are held before the mirrors, as everywhere.
 		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id IN (SELECT conn FROM mirrors WHERE task = ANY ($1::uuid[])) ORDER BY id FOR SHARE`, tasks); err != nil {
 			return err
 		}
-		found, err := holdMirrors(ctx, tx, tasks)
-		if err != nil {
-			return err
-		}
-		out = make([]KillOrdered, len(tasks))
-		var ids []string
-		var kills []map[string]any
-		for i, task := range tasks {
-			m, known := found[task]
-			out[i] = KillOrdered{Task: task, Spoke: m.spoke, Sent: known && !m.state.Terminal()}
-			if !known {
-				out[i].Err = commands.Refuse(commands.NotFound, "no agent %s", task)
-			}
-			if !out[i].Sent {
-				continue
-			}
-			k.Task = task
-			body := k
-			command := tx.Send(Draft{Conn: m.conn, Body: &body, Life: life})
-			tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: task, Why: k.Reason, Conn: m.conn})
-			ids, kills = append(ids, task), append(kills, map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()})
-		}
-		if len(ids) == 0 {
-			return nil
-		}
-		_, err = tx.Exec(ctx, `UPDATE mirrors m SET kill = CASE WHEN jsonb_array_length(m.kill) >= 100 THEN m.kill ELSE coalesce(m.kill, '[]') || u.kill END,
-			kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, kill) WHERE m.task = u.task`, ids, kills, life)
+		out, err = killIn(ctx, tx, tasks, k, life, actor)
 		return err
 	})
+	return out, err
+}
+
+// killIn is OrderKills within a transaction that holds the connections.
+func killIn(ctx context.Context, tx *Tx, tasks []string, k commands.Kill, life time.Duration, actor string) ([]KillOrdered, error) {
+	found, err := holdMirrors(ctx, tx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]KillOrdered, len(tasks))
+	var ids []string
+	var kills []map[string]any
+	for i, task := range tasks {
+		m, known := found[task]
+		out[i] = KillOrdered{Task: task, Spoke: m.spoke, Sent: known && !m.state.Terminal()}
+		if !known {
+			out[i].Err = commands.Refuse(commands.NotFound, "no agent %s", task)
+		}
+		if !out[i].Sent {
+			continue
+		}
+		k.Task = task
+		body := k
+		command := tx.Send(Draft{Conn: m.conn, Body: &body, Life: life})
+		tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: task, Why: k.Reason, Conn: m.conn})
+		ids, kills = append(ids, task), append(kills, map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()})
+	}
+	if len(ids) == 0 {
+		return out, nil
+	}
+	_, err = tx.Exec(ctx, `UPDATE mirrors m SET kill = CASE WHEN jsonb_array_length(m.kill) >= 100 THEN m.kill ELSE coalesce(m.kill, '[]') || u.kill END,
+		kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, kill) WHERE m.task = u.task`, ids, kills, life)
 	return out, err
 }
 

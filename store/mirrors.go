@@ -29,6 +29,7 @@ type Mirror struct {
 	Refusals  []Refusal       `json:"refusals,omitempty"` // every one, the last included
 	Attempt   int             `json:"attempt"`
 	CreatedBy string          `json:"created_by"`
+	Schedule  string          `json:"schedule,omitempty"` // the name of the one that ordered it
 	Command   string          `json:"command"`
 	Spec      json.RawMessage `json:"spec,omitempty"` // not for everybody who sees the rest
 	Labels    commands.Labels `json:"labels,omitempty"`
@@ -56,7 +57,7 @@ type Mirror struct {
 	ShortID string `db:"-" json:"short_id"` // see [commands.ShortID]
 }
 
-const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by,
+const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by, coalesce(m.schedule, ''),
 	m.command::text, m.spec - 'sealed', m.labels, m.result,
 	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1), m.kill->0) END, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),

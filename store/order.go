@@ -28,6 +28,7 @@ type SpawnOrder struct {
 	Life           time.Duration   // how long the spoke may still start it
 	IdempotencyKey string          // "" for none
 	Labels         commands.Labels // nil for none
+	Schedule       string          // the name of the one that orders it; "" for none
 	Actor          string
 }
 
@@ -64,24 +65,29 @@ func (o SpawnOrder) digest() ([]byte, error) {
 // happens to this process.
 func (db *DB) OrderSpawns(ctx context.Context, orders []SpawnOrder) ([]Ordered, error) {
 	var out []Ordered
-	err := db.Tx(ctx, "ordering spawns", func(ctx context.Context, tx *Tx) error {
-		orders := slices.Clone(orders) // a second run places them anew
-		if err := db.markValues(orders); err != nil {
-			return err
-		}
-		out = make([]Ordered, len(orders))
-		refuseClosed(tx, orders, out)
-		findOrdered(tx, orders, out)
-		reserveNumbers(tx, orders)
-		if err := tx.Flush(ctx); err != nil {
-			return err
-		}
-		if err := place(ctx, tx, orders, out); err != nil {
-			return err
-		}
-		return db.insertOrders(ctx, tx, orders, out)
+	err := db.Tx(ctx, "ordering spawns", func(ctx context.Context, tx *Tx) (err error) {
+		out, err = db.orderIn(ctx, tx, slices.Clone(orders)) // a second run places them anew
+		return err
 	})
 	return out, err
+}
+
+// orderIn is OrderSpawns within a transaction. It changes orders.
+func (db *DB) orderIn(ctx context.Context, tx *Tx, orders []SpawnOrder) ([]Ordered, error) {
+	if err := db.markValues(orders); err != nil {
+		return nil, err
+	}
+	out := make([]Ordered, len(orders))
+	refuseClosed(tx, orders, out)
+	findOrdered(tx, orders, out)
+	reserveNumbers(tx, orders)
+	if err := tx.Flush(ctx); err != nil {
+		return nil, err
+	}
+	if err := place(ctx, tx, orders, out); err != nil {
+		return nil, err
+	}
+	return out, db.insertOrders(ctx, tx, orders, out)
 }
 
 // refuseClosed refuses orders over connections that take none. It holds the
@@ -246,7 +252,7 @@ func sameOrder(first, second SpawnOrder) Ordered {
 }
 
 func insertMirrors(tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Sealed) error {
-	var task, conn, title, command, key, actor []string
+	var task, conn, title, command, key, actor, schedule []string
 	var priority []int
 	var anywhere []bool
 	var digest, request [][]byte
@@ -264,18 +270,18 @@ func insertMirrors(tx *Tx, orders []SpawnOrder, which []int, sealed []signing.Se
 		command, digest, key = append(command, s.ID), append(digest, s.Body[:]), append(key, o.IdempotencyKey)
 		actor, priority, request = append(actor, o.Actor), append(priority, o.Spawn.Priority), append(request, is)
 		spec, expires, anywhere = append(spec, o.Spawn), append(expires, s.Exp), append(anywhere, o.Anywhere)
-		labels = append(labels, nil)
+		labels, schedule = append(labels, nil), append(schedule, o.Schedule)
 		if len(o.Labels) > 0 {
 			labels[n] = &orders[i].Labels
 		}
 		audit = append(audit, AuditRow{Actor: o.Actor, Action: "task.ordered", Object: o.Spawn.Task, Conn: o.Conn, Message: s.ID})
 	}
 	tx.Queue(`
-		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere, labels)
-		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l, m
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[], $13::jsonb[])
-			AS u (a, b, c, d, e, f, g, h, i, j, k, l, m) ORDER BY g, a`,
-		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere, labels)
+		INSERT INTO mirrors (task, conn, title, priority, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, anywhere, labels, schedule)
+		SELECT a, b, c, d, e, f, nullif(g, ''), h, i, j, k, l, m, nullif(n, '')
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::uuid[], $6::bytea[], $7::text[], $8::bytea[], $9::text[], $10::jsonb[], $11::timestamptz[], $12::bool[], $13::jsonb[], $14::text[])
+			AS u (a, b, c, d, e, f, g, h, i, j, k, l, m, n) ORDER BY g, a`,
+		task, conn, title, priority, command, digest, key, request, actor, spec, expires, anywhere, labels, schedule)
 	tx.Audit(audit...)
 	return nil
 }

@@ -269,6 +269,27 @@ func (e OutputStreamStream) Valid() bool {
 	}
 }
 
+// Defines values for Overlap.
+const (
+	Queue   Overlap = "queue"
+	Replace Overlap = "replace"
+	Skip    Overlap = "skip"
+)
+
+// Valid indicates whether the value is a known member of the Overlap enum.
+func (e Overlap) Valid() bool {
+	switch e {
+	case Queue:
+		return true
+	case Replace:
+		return true
+	case Skip:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PeerKeyState.
 const (
 	PeerKeyStateEnded   PeerKeyState = "ended"
@@ -329,6 +350,24 @@ func (e Role) Valid() bool {
 	case Viewer:
 		return true
 	case Worker:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ScheduleState.
+const (
+	ScheduleStateActive ScheduleState = "active"
+	ScheduleStatePaused ScheduleState = "paused"
+)
+
+// Valid indicates whether the value is a known member of the ScheduleState enum.
+func (e ScheduleState) Valid() bool {
+	switch e {
+	case ScheduleStateActive:
+		return true
+	case ScheduleStatePaused:
 		return true
 	default:
 		return false
@@ -1036,6 +1075,37 @@ type EventLine struct {
 	Position *int64 `json:"position,omitempty"`
 }
 
+// Fire defines model for Fire.
+type Fire struct {
+	Actor string    `json:"actor"`
+	At    time.Time `json:"at"`
+
+	// Code Why nothing was.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// DueAt Absent: somebody had it run.
+	DueAt time.Time `json:"due_at,omitempty,omitzero"`
+
+	// Missed How many more times it was due by then, which are this one; 1000 is that many or more.
+	Missed int `json:"missed,omitempty,omitzero"`
+
+	// Outcome ordered, skipped or refused.
+	Outcome string `json:"outcome"`
+	Seq     int64  `json:"seq"`
+
+	// Task The agent that was ordered.
+	Task string `json:"task,omitempty,omitzero"`
+	Why  string `json:"why,omitempty,omitzero"`
+}
+
+// FireList defines model for FireList.
+type FireList struct {
+	Items []Fire `json:"items"`
+
+	// Next The cursor of what comes after these; absent: there is no more.
+	Next string `json:"next,omitempty,omitzero"`
+}
+
 // Freeze defines model for Freeze.
 type Freeze struct {
 	Actor  string `json:"actor"`
@@ -1478,6 +1548,24 @@ type NewQuota struct {
 	WindowSeconds int64  `json:"window_seconds,omitempty,omitzero"`
 }
 
+// NewSchedule defines model for NewSchedule.
+type NewSchedule struct {
+	// Cron Minute, hour, day of the month, month and day of the week, as in cron; or @hourly, @daily, @weekly, @monthly, @yearly.
+	Cron string `json:"cron"`
+
+	// Name 1 to 63 lower-case letters, digits and dashes; it does not change.
+	Name string `json:"name"`
+
+	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
+	Overlap Overlap `json:"overlap,omitempty,omitzero"`
+
+	// Task What of it may be is decided by the policy of the spoke. The whole order, its values encrypted, has at most 180 KiB of JSON.
+	Task NewTask `json:"task"`
+
+	// Zone By whose clock, such as Europe/Berlin; absent: the zone of the host of the hub.
+	Zone string `json:"zone,omitempty,omitzero"`
+}
+
 // NewTask What of it may be is decided by the policy of the spoke. The whole order, its values encrypted, has at most 180 KiB of JSON.
 type NewTask struct {
 	// Any It may run on any spoke that can run it.
@@ -1576,6 +1664,9 @@ type OutputStream struct {
 
 // OutputStreamStream defines model for OutputStream.Stream.
 type OutputStreamStream string
+
+// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
+type Overlap string
 
 // PeerCheckpoint The newest checkpoint of a peer in one era.
 type PeerCheckpoint struct {
@@ -1838,6 +1929,64 @@ type RetentionList struct {
 // ends them; owner may do everything.
 type Role string
 
+// Schedule An order that is given again and again. A viewer gets nothing of what its agents are given.
+type Schedule struct {
+	Any         bool      `json:"any,omitempty,omitzero"`
+	CreatedAt   time.Time `json:"created_at"`
+	CreatedBy   string    `json:"created_by"`
+	Cron        string    `json:"cron"`
+	ExpiresInMS int64     `json:"expires_in_ms,omitempty,omitzero"`
+	ID          string    `json:"id"`
+
+	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
+	Labels Labels `json:"labels,omitempty,omitzero"`
+
+	// LastFiredAt When it last ordered something.
+	LastFiredAt time.Time `json:"last_fired_at,omitempty,omitzero"`
+
+	// LastTask What that was.
+	LastTask string `json:"last_task,omitempty,omitzero"`
+	Name     string `json:"name"`
+
+	// Next When it is due next; one time in a list, five of one schedule, none while it is paused.
+	Next []time.Time `json:"next,omitempty,omitzero"`
+
+	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
+	Overlap Overlap `json:"overlap"`
+
+	// Spec The order as a spoke gets it, without values; a viewer gets none.
+	Spec      json.RawMessage `json:"spec,omitempty,omitzero"`
+	Spoke     string          `json:"spoke,omitempty,omitzero"`
+	State     ScheduleState   `json:"state"`
+	Title     string          `json:"title,omitempty,omitzero"`
+	UpdatedAt time.Time       `json:"updated_at"`
+
+	// Why Why it is paused.
+	Why  string `json:"why,omitempty,omitzero"`
+	Zone string `json:"zone"`
+}
+
+// ScheduleChange defines model for ScheduleChange.
+type ScheduleChange struct {
+	Cron string `json:"cron,omitempty,omitzero"`
+
+	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
+	Overlap Overlap `json:"overlap,omitempty,omitzero"`
+
+	// Reason Why; that of a pause is shown with the schedule.
+	Reason string        `json:"reason,omitempty,omitzero"`
+	State  ScheduleState `json:"state,omitempty,omitzero"`
+	Zone   string        `json:"zone,omitempty,omitzero"`
+}
+
+// ScheduleList defines model for ScheduleList.
+type ScheduleList struct {
+	Items []Schedule `json:"items"`
+}
+
+// ScheduleState defines model for ScheduleState.
+type ScheduleState string
+
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// Base The numbers go on after it; 0 = as before.
@@ -1972,6 +2121,9 @@ type Task struct {
 
 	// Result As the spoke signed it.
 	Result json.RawMessage `json:"result,omitempty,omitzero"`
+
+	// Schedule The name of the schedule that ordered it; absent: none did.
+	Schedule string `json:"schedule,omitempty,omitzero"`
 
 	// ShortID The eight characters by which people name it: the last 40 bits of the id.
 	ShortID string `json:"short_id"`
@@ -2136,6 +2288,9 @@ type ConnectionName = string
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// FireLimit defines model for FireLimit.
+type FireLimit = int
+
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
@@ -2147,6 +2302,12 @@ type LaneName = string
 
 // QuotaName defines model for QuotaName.
 type QuotaName = string
+
+// RunKey defines model for RunKey.
+type RunKey = string
+
+// ScheduleName defines model for ScheduleName.
+type ScheduleName = string
 
 // TaskID defines model for TaskID.
 type TaskID = string
@@ -2174,6 +2335,9 @@ type OneBudget = Budget
 
 // OneQuota How many tasks in its scope may be claimed at once, or in a time.
 type OneQuota = Quota
+
+// OneSchedule An order that is given again and again. A viewer gets nothing of what its agents are given.
+type OneSchedule = Schedule
 
 // OneTask An agent as its hub knows it, or, with hub, as the host knows it where it runs. What was signed is shown as it was; docs/protocol.md describes it. A viewer gets nothing of what it was given, wrote and was told.
 type OneTask = Task
@@ -2218,6 +2382,21 @@ type FollowEventsParams struct {
 
 	// LastEventID The same as since, as browsers say it.
 	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
+}
+
+// ListFiresParams defines parameters for ListFires.
+type ListFiresParams struct {
+	// Limit At most so many, the newest.
+	Limit *FireLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// RunScheduleParams defines parameters for RunSchedule.
+type RunScheduleParams struct {
+	// IdempotencyKey To ask again with it orders nothing more.
+	IdempotencyKey RunKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListTasksParams defines parameters for ListTasks.
@@ -2358,6 +2537,12 @@ type RotateKeyJSONRequestBody = KeyRotation
 
 // ChangeRetentionJSONRequestBody defines body for ChangeRetention for application/json ContentType.
 type ChangeRetentionJSONRequestBody = RetentionChange
+
+// CreateScheduleJSONRequestBody defines body for CreateSchedule for application/json ContentType.
+type CreateScheduleJSONRequestBody = NewSchedule
+
+// ChangeScheduleJSONRequestBody defines body for ChangeSchedule for application/json ContentType.
+type ChangeScheduleJSONRequestBody = ScheduleChange
 
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
@@ -2735,6 +2920,73 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
 	ChangeRetention(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSchedules All schedules, by name
+	//
+	// Corresponds with GET /schedules (the `ListSchedules` operationId).
+	ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateScheduleWithBody Order an agent again and again
+	//
+	// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+	CreateScheduleWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateSchedule Order an agent again and again
+	//
+	// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+	CreateSchedule(ctx context.Context, body CreateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSchedule Forget a schedule, and what became of it
+	//
+	// The agents that it has ordered go on.
+	//
+	// Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
+	DeleteSchedule(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSchedule One schedule, with the next times at which it is due
+	//
+	// Corresponds with GET /schedules/{schedule} (the `GetSchedule` operationId).
+	GetSchedule(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeScheduleWithBody Pause a schedule, let it go on, or change when it is due
+	//
+	// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+	// order, delete it and create another one.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+	ChangeScheduleWithBody(ctx context.Context, schedule ScheduleName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangeSchedule Pause a schedule, let it go on, or change when it is due
+	//
+	// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+	// order, delete it and create another one.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+	ChangeSchedule(ctx context.Context, schedule ScheduleName, body ChangeScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListFires What became of a schedule each time, the newest first
+	//
+	// Corresponds with GET /schedules/{schedule}/fires (the `ListFires` operationId).
+	ListFires(ctx context.Context, schedule ScheduleName, params *ListFiresParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RunSchedule Order what a schedule has, now
+	//
+	// It is ordered whatever runs of the schedule, and whether that is paused. When it is due next stays as it is.
+	//
+	// Corresponds with POST /schedules/{schedule}/run (the `RunSchedule` operationId).
+	RunSchedule(ctx context.Context, schedule ScheduleName, params *RunScheduleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks The newest agents, the newest first
 	//
@@ -3834,6 +4086,163 @@ func (c *Client) ChangeRetentionWithBody(ctx context.Context, kind KindName, con
 // Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
 func (c *Client) ChangeRetention(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewChangeRetentionRequest(c.Server, kind, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSchedules All schedules, by name
+//
+// Corresponds with GET /schedules (the `ListSchedules` operationId).
+func (c *Client) ListSchedules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSchedulesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateScheduleWithBody Order an agent again and again
+//
+// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+func (c *Client) CreateScheduleWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateScheduleRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateSchedule Order an agent again and again
+//
+// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+func (c *Client) CreateSchedule(ctx context.Context, body CreateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateScheduleRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSchedule Forget a schedule, and what became of it
+//
+// The agents that it has ordered go on.
+//
+// Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
+func (c *Client) DeleteSchedule(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteScheduleRequest(c.Server, schedule)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSchedule One schedule, with the next times at which it is due
+//
+// Corresponds with GET /schedules/{schedule} (the `GetSchedule` operationId).
+func (c *Client) GetSchedule(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetScheduleRequest(c.Server, schedule)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeScheduleWithBody Pause a schedule, let it go on, or change when it is due
+//
+// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+// order, delete it and create another one.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+func (c *Client) ChangeScheduleWithBody(ctx context.Context, schedule ScheduleName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeScheduleRequestWithBody(c.Server, schedule, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangeSchedule Pause a schedule, let it go on, or change when it is due
+//
+// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+// order, delete it and create another one.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+func (c *Client) ChangeSchedule(ctx context.Context, schedule ScheduleName, body ChangeScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangeScheduleRequest(c.Server, schedule, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListFires What became of a schedule each time, the newest first
+//
+// Corresponds with GET /schedules/{schedule}/fires (the `ListFires` operationId).
+func (c *Client) ListFires(ctx context.Context, schedule ScheduleName, params *ListFiresParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListFiresRequest(c.Server, schedule, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RunSchedule Order what a schedule has, now
+//
+// It is ordered whatever runs of the schedule, and whether that is paused. When it is due next stays as it is.
+//
+// Corresponds with POST /schedules/{schedule}/run (the `RunSchedule` operationId).
+func (c *Client) RunSchedule(ctx context.Context, schedule ScheduleName, params *RunScheduleParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRunScheduleRequest(c.Server, schedule, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6072,6 +6481,304 @@ func NewChangeRetentionRequestWithBody(server string, kind KindName, contentType
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSchedulesRequest constructs an http.Request for the ListSchedules method
+func NewListSchedulesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateScheduleRequest calls the generic CreateSchedule builder with application/json body
+func NewCreateScheduleRequest(server string, body CreateScheduleJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateScheduleRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateScheduleRequestWithBody constructs an http.Request for the CreateSchedule method, with any body, and a specified content type
+func NewCreateScheduleRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteScheduleRequest constructs an http.Request for the DeleteSchedule method
+func NewDeleteScheduleRequest(server string, schedule ScheduleName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "schedule", schedule, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetScheduleRequest constructs an http.Request for the GetSchedule method
+func NewGetScheduleRequest(server string, schedule ScheduleName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "schedule", schedule, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewChangeScheduleRequest calls the generic ChangeSchedule builder with application/json body
+func NewChangeScheduleRequest(server string, schedule ScheduleName, body ChangeScheduleJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangeScheduleRequestWithBody(server, schedule, "application/json", bodyReader)
+}
+
+// NewChangeScheduleRequestWithBody constructs an http.Request for the ChangeSchedule method, with any body, and a specified content type
+func NewChangeScheduleRequestWithBody(server string, schedule ScheduleName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "schedule", schedule, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListFiresRequest constructs an http.Request for the ListFires method
+func NewListFiresRequest(server string, schedule ScheduleName, params *ListFiresParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "schedule", schedule, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules/%s/fires", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRunScheduleRequest constructs an http.Request for the RunSchedule method
+func NewRunScheduleRequest(server string, schedule ScheduleName, params *RunScheduleParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "schedule", schedule, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/schedules/%s/run", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		var headerParam0 string
+
+		headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+		if err != nil {
+			return nil, err
+		}
+
+		req.Header.Set("Idempotency-Key", headerParam0)
+
+	}
 
 	return req, nil
 }
@@ -8794,6 +9501,83 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /retention/{kind} (the `ChangeRetention` operationId).
 	ChangeRetentionWithResponse(ctx context.Context, kind KindName, body ChangeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeRetentionResponse, error)
 
+	// ListSchedulesWithResponse All schedules, by name
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /schedules (the `ListSchedules` operationId).
+	ListSchedulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSchedulesResponse, error)
+
+	// CreateScheduleWithBodyWithResponse Order an agent again and again
+	//
+	// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+	CreateScheduleWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateScheduleResponse, error)
+
+	// CreateScheduleWithResponse Order an agent again and again
+	//
+	// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+	CreateScheduleWithResponse(ctx context.Context, body CreateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateScheduleResponse, error)
+
+	// DeleteScheduleWithResponse Forget a schedule, and what became of it
+	//
+	// The agents that it has ordered go on.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
+	DeleteScheduleWithResponse(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error)
+
+	// GetScheduleWithResponse One schedule, with the next times at which it is due
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /schedules/{schedule} (the `GetSchedule` operationId).
+	GetScheduleWithResponse(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*GetScheduleResponse, error)
+
+	// ChangeScheduleWithBodyWithResponse Pause a schedule, let it go on, or change when it is due
+	//
+	// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+	// order, delete it and create another one.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+	ChangeScheduleWithBodyWithResponse(ctx context.Context, schedule ScheduleName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeScheduleResponse, error)
+
+	// ChangeScheduleWithResponse Pause a schedule, let it go on, or change when it is due
+	//
+	// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+	// order, delete it and create another one.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+	ChangeScheduleWithResponse(ctx context.Context, schedule ScheduleName, body ChangeScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeScheduleResponse, error)
+
+	// ListFiresWithResponse What became of a schedule each time, the newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /schedules/{schedule}/fires (the `ListFires` operationId).
+	ListFiresWithResponse(ctx context.Context, schedule ScheduleName, params *ListFiresParams, reqEditors ...RequestEditorFn) (*ListFiresResponse, error)
+
+	// RunScheduleWithResponse Order what a schedule has, now
+	//
+	// It is ordered whatever runs of the schedule, and whether that is paused. When it is due next stays as it is.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /schedules/{schedule}/run (the `RunSchedule` operationId).
+	RunScheduleWithResponse(ctx context.Context, schedule ScheduleName, params *RunScheduleParams, reqEditors ...RequestEditorFn) (*RunScheduleResponse, error)
+
 	// ListTasksWithResponse The newest agents, the newest first
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -10455,6 +11239,342 @@ func (r ChangeRetentionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ChangeRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSchedulesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ScheduleList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSchedulesResponse) GetJSON200() *ScheduleList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSchedulesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSchedulesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSchedulesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSchedulesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSchedulesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneSchedule
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateScheduleResponse) GetJSON200() *OneSchedule {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateScheduleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneSchedule
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteScheduleResponse) GetJSON200() *OneSchedule {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteScheduleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneSchedule
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetScheduleResponse) GetJSON200() *OneSchedule {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetScheduleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangeScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneSchedule
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangeScheduleResponse) GetJSON200() *OneSchedule {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangeScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangeScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangeScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangeScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangeScheduleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListFiresResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FireList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListFiresResponse) GetJSON200() *FireList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListFiresResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListFiresResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListFiresResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListFiresResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListFiresResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RunScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskCreated
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RunScheduleResponse) GetJSON200() *TaskCreated {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RunScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RunScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RunScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RunScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RunScheduleResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -13192,6 +14312,137 @@ func (c *ClientWithResponses) ChangeRetentionWithResponse(ctx context.Context, k
 	return ParseChangeRetentionResponse(rsp)
 }
 
+// ListSchedulesWithResponse All schedules, by name
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /schedules (the `ListSchedules` operationId).
+func (c *ClientWithResponses) ListSchedulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListSchedulesResponse, error) {
+	rsp, err := c.ListSchedules(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSchedulesResponse(rsp)
+}
+
+// CreateScheduleWithBodyWithResponse Order an agent again and again
+//
+// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+func (c *ClientWithResponses) CreateScheduleWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateScheduleResponse, error) {
+	rsp, err := c.CreateScheduleWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateScheduleResponse(rsp)
+}
+
+// CreateScheduleWithResponse Order an agent again and again
+//
+// What can be seen to be wrong with the order is refused now. No two schedules have one name.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /schedules (the `CreateSchedule` operationId).
+func (c *ClientWithResponses) CreateScheduleWithResponse(ctx context.Context, body CreateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateScheduleResponse, error) {
+	rsp, err := c.CreateSchedule(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateScheduleResponse(rsp)
+}
+
+// DeleteScheduleWithResponse Forget a schedule, and what became of it
+//
+// The agents that it has ordered go on.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
+func (c *ClientWithResponses) DeleteScheduleWithResponse(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error) {
+	rsp, err := c.DeleteSchedule(ctx, schedule, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteScheduleResponse(rsp)
+}
+
+// GetScheduleWithResponse One schedule, with the next times at which it is due
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /schedules/{schedule} (the `GetSchedule` operationId).
+func (c *ClientWithResponses) GetScheduleWithResponse(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*GetScheduleResponse, error) {
+	rsp, err := c.GetSchedule(ctx, schedule, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetScheduleResponse(rsp)
+}
+
+// ChangeScheduleWithBodyWithResponse Pause a schedule, let it go on, or change when it is due
+//
+// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+// order, delete it and create another one.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+func (c *ClientWithResponses) ChangeScheduleWithBodyWithResponse(ctx context.Context, schedule ScheduleName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeScheduleResponse, error) {
+	rsp, err := c.ChangeScheduleWithBody(ctx, schedule, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeScheduleResponse(rsp)
+}
+
+// ChangeScheduleWithResponse Pause a schedule, let it go on, or change when it is due
+//
+// What is absent stays. A schedule that goes on, or whose cron or zone changes, is due from now on: what it missed before is not made up for. To change its
+// order, delete it and create another one.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /schedules/{schedule} (the `ChangeSchedule` operationId).
+func (c *ClientWithResponses) ChangeScheduleWithResponse(ctx context.Context, schedule ScheduleName, body ChangeScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeScheduleResponse, error) {
+	rsp, err := c.ChangeSchedule(ctx, schedule, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangeScheduleResponse(rsp)
+}
+
+// ListFiresWithResponse What became of a schedule each time, the newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /schedules/{schedule}/fires (the `ListFires` operationId).
+func (c *ClientWithResponses) ListFiresWithResponse(ctx context.Context, schedule ScheduleName, params *ListFiresParams, reqEditors ...RequestEditorFn) (*ListFiresResponse, error) {
+	rsp, err := c.ListFires(ctx, schedule, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListFiresResponse(rsp)
+}
+
+// RunScheduleWithResponse Order what a schedule has, now
+//
+// It is ordered whatever runs of the schedule, and whether that is paused. When it is due next stays as it is.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /schedules/{schedule}/run (the `RunSchedule` operationId).
+func (c *ClientWithResponses) RunScheduleWithResponse(ctx context.Context, schedule ScheduleName, params *RunScheduleParams, reqEditors ...RequestEditorFn) (*RunScheduleResponse, error) {
+	rsp, err := c.RunSchedule(ctx, schedule, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRunScheduleResponse(rsp)
+}
+
 // ListTasksWithResponse The newest agents, the newest first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -14978,6 +16229,237 @@ func ParseChangeRetentionResponse(rsp *http.Response) (*ChangeRetentionResponse,
 	return response, nil
 }
 
+// ParseListSchedulesResponse parses an HTTP response from a ListSchedulesWithResponse call
+func ParseListSchedulesResponse(rsp *http.Response) (*ListSchedulesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSchedulesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ScheduleList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateScheduleResponse parses an HTTP response from a CreateScheduleWithResponse call
+func ParseCreateScheduleResponse(rsp *http.Response) (*CreateScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneSchedule
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteScheduleResponse parses an HTTP response from a DeleteScheduleWithResponse call
+func ParseDeleteScheduleResponse(rsp *http.Response) (*DeleteScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneSchedule
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetScheduleResponse parses an HTTP response from a GetScheduleWithResponse call
+func ParseGetScheduleResponse(rsp *http.Response) (*GetScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneSchedule
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangeScheduleResponse parses an HTTP response from a ChangeScheduleWithResponse call
+func ParseChangeScheduleResponse(rsp *http.Response) (*ChangeScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangeScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneSchedule
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListFiresResponse parses an HTTP response from a ListFiresWithResponse call
+func ParseListFiresResponse(rsp *http.Response) (*ListFiresResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListFiresResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FireList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRunScheduleResponse parses an HTTP response from a RunScheduleWithResponse call
+func ParseRunScheduleResponse(rsp *http.Response) (*RunScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RunScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskCreated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTasksResponse parses an HTTP response from a ListTasksWithResponse call
 func ParseListTasksResponse(rsp *http.Response) (*ListTasksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -16623,6 +18105,27 @@ type ServerInterface interface {
 	// ChangeRetention Say how long rows of a kind are kept
 	// (PATCH /retention/{kind})
 	ChangeRetention(w http.ResponseWriter, r *http.Request, kind KindName)
+	// ListSchedules All schedules, by name
+	// (GET /schedules)
+	ListSchedules(w http.ResponseWriter, r *http.Request)
+	// CreateSchedule Order an agent again and again
+	// (POST /schedules)
+	CreateSchedule(w http.ResponseWriter, r *http.Request)
+	// DeleteSchedule Forget a schedule, and what became of it
+	// (DELETE /schedules/{schedule})
+	DeleteSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName)
+	// GetSchedule One schedule, with the next times at which it is due
+	// (GET /schedules/{schedule})
+	GetSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName)
+	// ChangeSchedule Pause a schedule, let it go on, or change when it is due
+	// (PATCH /schedules/{schedule})
+	ChangeSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName)
+	// ListFires What became of a schedule each time, the newest first
+	// (GET /schedules/{schedule}/fires)
+	ListFires(w http.ResponseWriter, r *http.Request, schedule ScheduleName, params ListFiresParams)
+	// RunSchedule Order what a schedule has, now
+	// (POST /schedules/{schedule}/run)
+	RunSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName, params RunScheduleParams)
 	// ListTasks The newest agents, the newest first
 	// (GET /tasks)
 	ListTasks(w http.ResponseWriter, r *http.Request, params ListTasksParams)
@@ -17316,6 +18819,217 @@ func (siw *ServerInterfaceWrapper) ChangeRetention(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ChangeRetention(w, r, kind)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSchedules operation middleware
+func (siw *ServerInterfaceWrapper) ListSchedules(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSchedules(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateSchedule operation middleware
+func (siw *ServerInterfaceWrapper) CreateSchedule(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateSchedule(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteSchedule operation middleware
+func (siw *ServerInterfaceWrapper) DeleteSchedule(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "schedule" -------------
+	var schedule ScheduleName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "schedule", r.PathValue("schedule"), &schedule, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "schedule", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteSchedule(w, r, schedule)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSchedule operation middleware
+func (siw *ServerInterfaceWrapper) GetSchedule(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "schedule" -------------
+	var schedule ScheduleName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "schedule", r.PathValue("schedule"), &schedule, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "schedule", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSchedule(w, r, schedule)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ChangeSchedule operation middleware
+func (siw *ServerInterfaceWrapper) ChangeSchedule(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "schedule" -------------
+	var schedule ScheduleName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "schedule", r.PathValue("schedule"), &schedule, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "schedule", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ChangeSchedule(w, r, schedule)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListFires operation middleware
+func (siw *ServerInterfaceWrapper) ListFires(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "schedule" -------------
+	var schedule ScheduleName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "schedule", r.PathValue("schedule"), &schedule, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "schedule", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListFiresParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListFires(w, r, schedule, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RunSchedule operation middleware
+func (siw *ServerInterfaceWrapper) RunSchedule(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "schedule" -------------
+	var schedule ScheduleName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "schedule", r.PathValue("schedule"), &schedule, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "schedule", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RunScheduleParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey RunKey
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Idempotency-Key", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Idempotency-Key", Err: err})
+			return
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RunSchedule(w, r, schedule, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -19235,6 +20949,13 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/schedules", wrapper.ListSchedules)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/schedules", wrapper.CreateSchedule)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/schedules/{schedule}", wrapper.DeleteSchedule)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/schedules/{schedule}", wrapper.GetSchedule)
+	m.HandleFunc(http.MethodPatch+" "+options.BaseURL+"/schedules/{schedule}", wrapper.ChangeSchedule)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/schedules/{schedule}/run", wrapper.RunSchedule)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/schedules/{schedule}/fires", wrapper.ListFires)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces", wrapper.ListWorkspaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.ListBacklogTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.CreateBacklogTasks)
@@ -19306,6 +21027,8 @@ type OneBacklogTaskJSONResponse BacklogTask
 type OneBudgetJSONResponse Budget
 
 type OneQuotaJSONResponse Quota
+
+type OneScheduleJSONResponse Schedule
 
 type OneTaskJSONResponse Task
 
@@ -20187,6 +21910,281 @@ type ChangeRetentiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ChangeRetentiondefaultApplicationProblemPlusJSONResponse) VisitChangeRetentionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSchedulesRequestObject struct {
+}
+
+type ListSchedulesResponseObject interface {
+	VisitListSchedulesResponse(w http.ResponseWriter) error
+}
+
+type ListSchedules200JSONResponse ScheduleList
+
+func (response ListSchedules200JSONResponse) VisitListSchedulesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSchedulesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListSchedulesdefaultApplicationProblemPlusJSONResponse) VisitListSchedulesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateScheduleRequestObject struct {
+	Body *CreateScheduleJSONRequestBody
+}
+
+type CreateScheduleResponseObject interface {
+	VisitCreateScheduleResponse(w http.ResponseWriter) error
+}
+
+type CreateSchedule200JSONResponse struct{ OneScheduleJSONResponse }
+
+func (response CreateSchedule200JSONResponse) VisitCreateScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CreateScheduledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateScheduledefaultApplicationProblemPlusJSONResponse) VisitCreateScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteScheduleRequestObject struct {
+	Schedule ScheduleName `json:"schedule"`
+}
+
+type DeleteScheduleResponseObject interface {
+	VisitDeleteScheduleResponse(w http.ResponseWriter) error
+}
+
+type DeleteSchedule200JSONResponse struct{ OneScheduleJSONResponse }
+
+func (response DeleteSchedule200JSONResponse) VisitDeleteScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DeleteScheduledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteScheduledefaultApplicationProblemPlusJSONResponse) VisitDeleteScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetScheduleRequestObject struct {
+	Schedule ScheduleName `json:"schedule"`
+}
+
+type GetScheduleResponseObject interface {
+	VisitGetScheduleResponse(w http.ResponseWriter) error
+}
+
+type GetSchedule200JSONResponse struct{ OneScheduleJSONResponse }
+
+func (response GetSchedule200JSONResponse) VisitGetScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetScheduledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetScheduledefaultApplicationProblemPlusJSONResponse) VisitGetScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeScheduleRequestObject struct {
+	Schedule ScheduleName `json:"schedule"`
+	Body     *ChangeScheduleJSONRequestBody
+}
+
+type ChangeScheduleResponseObject interface {
+	VisitChangeScheduleResponse(w http.ResponseWriter) error
+}
+
+type ChangeSchedule200JSONResponse struct{ OneScheduleJSONResponse }
+
+func (response ChangeSchedule200JSONResponse) VisitChangeScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ChangeScheduledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ChangeScheduledefaultApplicationProblemPlusJSONResponse) VisitChangeScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListFiresRequestObject struct {
+	Schedule ScheduleName `json:"schedule"`
+	Params   ListFiresParams
+}
+
+type ListFiresResponseObject interface {
+	VisitListFiresResponse(w http.ResponseWriter) error
+}
+
+type ListFires200JSONResponse FireList
+
+func (response ListFires200JSONResponse) VisitListFiresResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListFiresdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListFiresdefaultApplicationProblemPlusJSONResponse) VisitListFiresResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunScheduleRequestObject struct {
+	Schedule ScheduleName `json:"schedule"`
+	Params   RunScheduleParams
+}
+
+type RunScheduleResponseObject interface {
+	VisitRunScheduleResponse(w http.ResponseWriter) error
+}
+
+type RunSchedule200JSONResponse TaskCreated
+
+func (response RunSchedule200JSONResponse) VisitRunScheduleResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunScheduledefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RunScheduledefaultApplicationProblemPlusJSONResponse) VisitRunScheduleResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -22216,6 +24214,27 @@ type StrictServerInterface interface {
 	// ChangeRetention Say how long rows of a kind are kept
 	// (PATCH /retention/{kind})
 	ChangeRetention(ctx context.Context, request ChangeRetentionRequestObject) (ChangeRetentionResponseObject, error)
+	// ListSchedules All schedules, by name
+	// (GET /schedules)
+	ListSchedules(ctx context.Context, request ListSchedulesRequestObject) (ListSchedulesResponseObject, error)
+	// CreateSchedule Order an agent again and again
+	// (POST /schedules)
+	CreateSchedule(ctx context.Context, request CreateScheduleRequestObject) (CreateScheduleResponseObject, error)
+	// DeleteSchedule Forget a schedule, and what became of it
+	// (DELETE /schedules/{schedule})
+	DeleteSchedule(ctx context.Context, request DeleteScheduleRequestObject) (DeleteScheduleResponseObject, error)
+	// GetSchedule One schedule, with the next times at which it is due
+	// (GET /schedules/{schedule})
+	GetSchedule(ctx context.Context, request GetScheduleRequestObject) (GetScheduleResponseObject, error)
+	// ChangeSchedule Pause a schedule, let it go on, or change when it is due
+	// (PATCH /schedules/{schedule})
+	ChangeSchedule(ctx context.Context, request ChangeScheduleRequestObject) (ChangeScheduleResponseObject, error)
+	// ListFires What became of a schedule each time, the newest first
+	// (GET /schedules/{schedule}/fires)
+	ListFires(ctx context.Context, request ListFiresRequestObject) (ListFiresResponseObject, error)
+	// RunSchedule Order what a schedule has, now
+	// (POST /schedules/{schedule}/run)
+	RunSchedule(ctx context.Context, request RunScheduleRequestObject) (RunScheduleResponseObject, error)
 	// ListTasks The newest agents, the newest first
 	// (GET /tasks)
 	ListTasks(ctx context.Context, request ListTasksRequestObject) (ListTasksResponseObject, error)
@@ -23007,6 +25026,200 @@ func (sh *strictHandler) ChangeRetention(w http.ResponseWriter, r *http.Request,
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ChangeRetentionResponseObject); ok {
 		if err := validResponse.VisitChangeRetentionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSchedules operation middleware
+func (sh *strictHandler) ListSchedules(w http.ResponseWriter, r *http.Request) {
+	var request ListSchedulesRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSchedules(ctx, request.(ListSchedulesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSchedules")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSchedulesResponseObject); ok {
+		if err := validResponse.VisitListSchedulesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CreateSchedule operation middleware
+func (sh *strictHandler) CreateSchedule(w http.ResponseWriter, r *http.Request) {
+	var request CreateScheduleRequestObject
+
+	var body CreateScheduleJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateSchedule(ctx, request.(CreateScheduleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateSchedule")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CreateScheduleResponseObject); ok {
+		if err := validResponse.VisitCreateScheduleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DeleteSchedule operation middleware
+func (sh *strictHandler) DeleteSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName) {
+	var request DeleteScheduleRequestObject
+
+	request.Schedule = schedule
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteSchedule(ctx, request.(DeleteScheduleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteSchedule")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DeleteScheduleResponseObject); ok {
+		if err := validResponse.VisitDeleteScheduleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetSchedule operation middleware
+func (sh *strictHandler) GetSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName) {
+	var request GetScheduleRequestObject
+
+	request.Schedule = schedule
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSchedule(ctx, request.(GetScheduleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSchedule")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetScheduleResponseObject); ok {
+		if err := validResponse.VisitGetScheduleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ChangeSchedule operation middleware
+func (sh *strictHandler) ChangeSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName) {
+	var request ChangeScheduleRequestObject
+
+	request.Schedule = schedule
+
+	var body ChangeScheduleJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ChangeSchedule(ctx, request.(ChangeScheduleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ChangeSchedule")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ChangeScheduleResponseObject); ok {
+		if err := validResponse.VisitChangeScheduleResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListFires operation middleware
+func (sh *strictHandler) ListFires(w http.ResponseWriter, r *http.Request, schedule ScheduleName, params ListFiresParams) {
+	var request ListFiresRequestObject
+
+	request.Schedule = schedule
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListFires(ctx, request.(ListFiresRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListFires")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListFiresResponseObject); ok {
+		if err := validResponse.VisitListFiresResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RunSchedule operation middleware
+func (sh *strictHandler) RunSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName, params RunScheduleParams) {
+	var request RunScheduleRequestObject
+
+	request.Schedule = schedule
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RunSchedule(ctx, request.(RunScheduleRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RunSchedule")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RunScheduleResponseObject); ok {
+		if err := validResponse.VisitRunScheduleResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -54,6 +54,14 @@ var may = map[string][]Role{
 	"GET /tasks/{task}/why":   readers,
 	"GET /tasks/{task}/logs":  operators,
 
+	"GET /schedules":                  readers,
+	"POST /schedules":                 operators,
+	"GET /schedules/{schedule}":       readers,
+	"PATCH /schedules/{schedule}":     operators,
+	"DELETE /schedules/{schedule}":    operators,
+	"POST /schedules/{schedule}/run":  operators,
+	"GET /schedules/{schedule}/fires": readers,
+
 	"GET /events": readers,
 
 	"GET /workspaces": readers,

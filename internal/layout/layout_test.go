@@ -29,8 +29,9 @@ var may = map[string]string{
 	"federation":           "commands federation/transport internal/audittree internal/metrics signing store",
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
-	"hub":                  "commands federation federation/join federation/transport hub/api hub/output internal/control internal/metrics internal/refusals internal/tracing signing store",
+	"hub":                  "commands federation federation/join federation/transport hub/api hub/cron hub/output internal/control internal/metrics internal/refusals internal/tracing signing store",
 	"hub/api":              "",
+	"hub/cron":             "commands",
 	"hub/output":           "commands store",
 	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
@@ -106,6 +107,7 @@ var outside = map[string]string{
 	"golang.org/x/mod":          "internal/audittree",
 	"github.com/prometheus/":    "internal/metrics",
 	"go.opentelemetry.io/":      "internal/tracing",
+	"github.com/robfig/cron":    "hub/cron",
 }
 
 // ofShims lists the rooms that a shim consists of, and early what they may import from

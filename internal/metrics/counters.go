@@ -19,14 +19,14 @@ const prefix = "spawnmesh_"
 // instance have none.
 type Counters struct {
 	claims, reclaimed, orders, linkLosses prometheus.Counter
-	starts, sweeps                        prometheus.Histogram
-	ends, kills, refusals, results        bounded
+	starts, sweeps, late                  prometheus.Histogram
+	ends, kills, refusals, results, fires bounded
 	exhausted                             prometheus.Counter
 }
 
 // Words are the values that labels have from the beginning: what is not known yet to have
 // happened is zero, and not missing.
-type Words struct{ Outcomes, Results []string }
+type Words struct{ Outcomes, Results, Fires []string }
 
 // What an agent is ended for before its time.
 const (
@@ -61,6 +61,8 @@ func newCounters(r prometheus.Registerer, words Words) *Counters {
 		linkLosses: counter("link_losses_total", "Links with other instances that went down."),
 		starts:     seconds("start_seconds", "Time from the claim of a task to the stored proof that its agent runs.", .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
 		sweeps:     seconds("sweep_seconds", "Time that one look at what is due took.", .001, .005, .025, .1, .5, 1, 5, 15),
+		late:       seconds("schedule_late_seconds", "Time from when a schedule was due to what became of it.", .1, .5, 1, 5, 30, 60, 300, 3600),
+		fires:      by("outcome", "schedule_fires_total", "Schedules that were due, by what became of it: ordered, skipped or refused.", words.Fires...),
 		ends:       by("outcome", "attempts_ended_total", "Attempts of agents that have ended on this spoke, by how.", words.Outcomes...),
 		kills:      by("cause", "kills_total", "Agents that this spoke was to end before their time, by what for: order or lease.", ByOrder, ByLease),
 		refusals:   by("code", "messages_refused_total", "Messages of other instances that were refused here, by why.", Other),
@@ -87,6 +89,14 @@ func (c *Counters) Reclaimed(n int) {
 func (c *Counters) Ordered(n int) {
 	if c != nil {
 		c.orders.Add(float64(n))
+	}
+}
+
+// Fired counts a schedule that was due so long ago.
+func (c *Counters) Fired(outcome string, late time.Duration) {
+	if c != nil {
+		c.fires.inc(outcome)
+		c.late.Observe(late.Seconds())
 	}
 }
 

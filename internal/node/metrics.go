@@ -25,7 +25,7 @@ const (
 
 // newMetrics makes what this instance exports.
 func (n *Node) newMetrics() *metrics.Registry {
-	r := metrics.New(metrics.Words{Outcomes: texts(commands.Outcomes), Results: texts(slices.DeleteFunc(slices.Clone(commands.States), func(s commands.State) bool { return !s.Terminal() }))})
+	r := metrics.New(metrics.Words{Outcomes: texts(commands.Outcomes), Fires: store.FireOutcomes, Results: texts(slices.DeleteFunc(slices.Clone(commands.States), func(s commands.State) bool { return !s.Terminal() }))})
 	n.instanceFigures(r)
 	n.linkFigures(r)
 	n.databaseFigures(r)

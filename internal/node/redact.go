@@ -18,7 +18,7 @@ func seen(ctx context.Context, v api.Task) api.Task {
 	}
 	return api.Task{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Hub: v.Hub, Conn: v.Conn, ConnState: v.ConnState, Title: v.Title, Labels: v.Labels, Priority: v.Priority,
 		State: v.State, StateReason: v.StateReason, Refusals: mapped(v.Refusals, seenRefusal), RefusedReports: v.RefusedReports, Attempt: v.Attempt, ExitCode: v.ExitCode,
-		CreatedBy: v.CreatedBy, Command: v.Command, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
+		CreatedBy: v.CreatedBy, Command: v.Command, Schedule: v.Schedule, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
 		ExpiresAt: v.ExpiresAt, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, AcceptedAt: v.AcceptedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
 		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt, Before: v.Before}
 }
@@ -29,6 +29,23 @@ func seenRefusal(r api.Refusal) api.Refusal {
 
 func seenReceipt(r api.Receipt) api.Receipt {
 	return api.Receipt{Kind: r.Kind, Seq: r.Seq, ReceivedAt: r.ReceivedAt, Code: r.Code, Late: r.Late}
+}
+
+// seenSchedule is a schedule as who asks may see it. It shows no more than is named here, as [seen].
+func seenSchedule(ctx context.Context, v api.Schedule) api.Schedule {
+	if control.CallerOf(ctx).SeesContent() {
+		return v
+	}
+	return api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: v.Overlap, State: v.State, Why: v.Why, Next: v.Next, LastFiredAt: v.LastFiredAt, LastTask: v.LastTask,
+		Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, Labels: v.Labels, Title: v.Title, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
+}
+
+// seenFire is what became of a schedule, as who asks may see it: the words of a refusal may repeat the order.
+func seenFire(ctx context.Context, v api.Fire) api.Fire {
+	if control.CallerOf(ctx).SeesContent() {
+		return v
+	}
+	return api.Fire{Seq: v.Seq, DueAt: v.DueAt, At: v.At, Outcome: v.Outcome, Missed: v.Missed, Task: v.Task, Code: v.Code, Actor: v.Actor}
 }
 
 // openWhys begin the actions whose words are about the instance, its peers and its limits. The words about agents, tasks

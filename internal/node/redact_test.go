@@ -93,7 +93,9 @@ func TestEveryFieldIsShownOrHidden(t *testing.T) {
 	var task api.Task
 	var card api.BacklogTask
 	var row api.AuditRow
-	for _, v := range []any{&task, &card, &row} {
+	var schedule api.Schedule
+	var fire api.Fire
+	for _, v := range []any{&task, &card, &row, &schedule, &fire} {
 		fill(reflect.ValueOf(v).Elem())
 	}
 	var lines []string
@@ -109,6 +111,8 @@ func TestEveryFieldIsShownOrHidden(t *testing.T) {
 	}
 	compare("task", task, seen(viewer, task))
 	compare("backlog_task", card, seenCard(viewer, card))
+	compare("schedule", schedule, seenSchedule(viewer, schedule))
+	compare("fire", fire, seenFire(viewer, fire))
 	for _, row.Action = range []string{"task.refused", "connection.suspended"} {
 		compare("audit."+row.Action, row, seenRow(viewer, row))
 	}

@@ -892,6 +892,7 @@ CREATE TABLE mirrors (
     created_by       text NOT NULL,
     spec             jsonb NOT NULL,
     labels           jsonb,                         -- the hub's own: no spoke is told; null = none
+    schedule         text,                          -- the name of the schedule that ordered it; null = none did
     result           jsonb,
     final_digest     bytea,                         -- of what the result or refusal said that ended it, or that was the first to come after its end
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
@@ -928,6 +929,48 @@ CREATE TABLE order_values (
     task  uuid PRIMARY KEY REFERENCES mirrors ON DELETE CASCADE,
     box   bytea NOT NULL
 );
+
+-- What is ordered again and again. A schedule is never executed itself: each time it is due, its template becomes an
+-- order of its own. When that is, the program works out, and the row that it holds meanwhile says.
+CREATE TABLE schedules (
+    id           uuid PRIMARY KEY,
+    name         text NOT NULL CONSTRAINT schedules_name UNIQUE,
+    cron         text NOT NULL,
+    zone         text NOT NULL,              -- by whose clock
+    overlap      text NOT NULL,              -- what becomes of it while its last agent has not ended
+    state        text NOT NULL DEFAULT 'active',
+    why          text NOT NULL DEFAULT '',   -- it is paused
+    template     jsonb NOT NULL,             -- the order, without values
+    box          bytea,                      -- its values, encrypted to this hub's own sealing key; null = it has none
+    next_due_at  timestamptz,                -- null = it is paused
+    last_fired_at timestamptz,
+    last_task    uuid,                       -- the last that it has ordered
+    created_by   text NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT overlap_is_known CHECK (overlap IN ('skip', 'queue', 'replace')),
+    CONSTRAINT active_is_due CHECK (CASE state WHEN 'active' THEN next_due_at IS NOT NULL WHEN 'paused' THEN next_due_at IS NULL ELSE false END)
+);
+CREATE INDEX schedules_due ON schedules (next_due_at) WHERE next_due_at IS NOT NULL;
+
+-- What became of each time that a schedule was due, or that somebody had it run.
+CREATE TABLE schedule_fires (
+    seq       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    schedule  uuid NOT NULL REFERENCES schedules ON DELETE CASCADE,
+    due_at    timestamptz,                   -- null = somebody had it run
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    outcome   text NOT NULL,
+    missed    int NOT NULL DEFAULT 0,        -- how many more were due by then: they are this one
+    task      uuid,                          -- what was ordered
+    code      text NOT NULL DEFAULT '',      -- why nothing was
+    why       text NOT NULL DEFAULT '',
+    actor     text NOT NULL,
+    CONSTRAINT a_time_is_due_once UNIQUE (schedule, due_at),
+    CONSTRAINT outcome_is_known CHECK (outcome IN ('ordered', 'skipped', 'refused'))
+);
+CREATE INDEX schedule_fires_newest ON schedule_fires (schedule, seq);
+CREATE INDEX schedule_fires_at ON schedule_fires (at);
 
 -- Output of agents on spokes, as far as it has arrived. Its bytes are in segments:
 -- files that only grow, below the hub's data directory. One log holds all streams

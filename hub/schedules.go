@@ -1,0 +1,123 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/cron"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A NewSchedule is what an operator asks for.
+type NewSchedule struct {
+	Name, Cron, Zone, Overlap string // no zone is that of this host, no overlap is skip
+	Order                     SpawnRequest
+}
+
+// CreateSchedule stores a schedule. What can be wrong with its order is refused now, and not when it is due.
+func (h *Hub) CreateSchedule(ctx context.Context, n NewSchedule, actor string) (s store.Schedule, err error) {
+	r := n.Order
+	if r.ID != "" || r.IdempotencyKey != "" {
+		return s, commands.Refuse(commands.Validation, "a schedule orders many agents, and its order has an id or an idempotency key").Hinting("leave them out: each of its orders gets its own")
+	}
+	n.Zone = cmp.Or(n.Zone, localZone())
+	table, err := cron.Parse(n.Cron, n.Zone)
+	if err != nil {
+		return s, err
+	}
+	order, err := h.orderOf(ctx, r, actor)
+	if err != nil {
+		return s, err
+	}
+	if r.Spoke != "" { // by its name, which outlives the connection
+		r.Spoke = h.board.Name(order.Conn)
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return s, err
+	}
+	s = store.Schedule{ID: id.String(), Name: n.Name, Cron: strings.Join(strings.Fields(n.Cron), " "), Zone: n.Zone, Overlap: cmp.Or(n.Overlap, store.OverlapSkip), CreatedBy: actor,
+		Template: store.Template{Spoke: r.Spoke, Any: r.Any, LifeMS: r.ExpiresInMS, Labels: r.Labels, Spawn: &n.Order.Spawn}}
+	if err := h.DB.AddSchedule(context.WithoutCancel(ctx), s, r.Values, table.Next); err != nil {
+		return s, err
+	}
+	h.schedule.Send()
+	return h.DB.FindSchedule(ctx, s.ID)
+}
+
+// localZone is the zone of this host by its IANA name, or UTC where it has none.
+func localZone() string {
+	name := time.Local.String()
+	if target, err := os.Readlink("/etc/localtime"); err == nil && name == "Local" {
+		_, name, _ = strings.Cut(filepath.ToSlash(target), "zoneinfo/")
+	}
+	if _, err := cron.Zone(name); err != nil {
+		return "UTC"
+	}
+	return name
+}
+
+// A ScheduleChange changes what is not empty.
+type ScheduleChange struct {
+	Cron, Zone, Overlap, State string
+	Reason                     string
+}
+
+// ChangeSchedule changes a schedule. It is due anew from now on, by what it says then, where that is changed.
+func (h *Hub) ChangeSchedule(ctx context.Context, text string, c ScheduleChange, actor string) (store.Schedule, error) {
+	if err := commands.CheckReason(c.Reason); err != nil {
+		return store.Schedule{}, err
+	}
+	s, err := h.DB.ChangeSchedule(context.WithoutCancel(ctx), text, actor, c.apply)
+	if err == nil {
+		h.schedule.Send()
+	}
+	return s, err
+}
+
+func (c ScheduleChange) apply(s *store.Schedule, now time.Time) (action, why string, err error) {
+	was := *s
+	s.Cron, s.Zone = cmp.Or(strings.Join(strings.Fields(c.Cron), " "), s.Cron), cmp.Or(c.Zone, s.Zone)
+	s.Overlap, s.State = cmp.Or(c.Overlap, s.Overlap), cmp.Or(c.State, s.State)
+	table, err := cron.Parse(s.Cron, s.Zone)
+	if err != nil {
+		return "", "", err
+	}
+	switch s.State {
+	case store.SchedulePaused:
+		s.Next = nil
+		if was.State != s.State {
+			s.Why = c.Reason
+			return "schedule.paused", c.Reason, nil
+		}
+	case store.ScheduleActive:
+		if was.State != s.State || was.Cron != s.Cron || was.Zone != s.Zone {
+			s.Next, s.Why = new(table.Next(now)), ""
+		}
+		if was.State != s.State {
+			return "schedule.resumed", c.Reason, nil
+		}
+	default:
+		return "", "", commands.Refuse(commands.Validation, "state %q is neither active nor paused", commands.Clip(s.State))
+	}
+	return "schedule.changed", strings.TrimPrefix(c.Reason+"; ", "; ") + s.Cron + " in " + s.Zone + ", overlap " + s.Overlap, nil
+}
+
+// Upcoming are the next times at which a schedule is due, at most n; none while it is paused.
+func Upcoming(s store.Schedule, n int) (list []time.Time) {
+	table, err := cron.Parse(s.Cron, s.Zone)
+	if err != nil || s.Next == nil {
+		return nil
+	}
+	for next := *s.Next; !next.IsZero() && len(list) < n; next = table.Next(next) {
+		list = append(list, next)
+	}
+	return list
+}

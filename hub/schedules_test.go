@@ -1,0 +1,227 @@
+package hub_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+)
+
+// A clock is that of a hub's database, which a test sets.
+type clock struct{ m *meshtest.Mesh }
+
+// newClock is the clock of a hub with a spoke that is away: what is ordered waits.
+func newClock(t *testing.T) clock {
+	t.Helper()
+	m := meshtest.Start(t)
+	m.Join(t, "attic")
+	m.Stop(t, "hub")
+	m.Hub.Exec(t, `CREATE SCHEMA moved`)
+	m.Hub.Exec(t, `CREATE TABLE moved.ahead AS SELECT interval '0' AS by`)
+	m.Hub.Exec(t, `CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + by FROM moved.ahead'`)
+	m.Hub.Exec(t, `GRANT USAGE ON SCHEMA moved TO PUBLIC; GRANT SELECT ON moved.ahead TO PUBLIC`)
+	m.Hub.Exec(t, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = moved, pg_catalog, public', current_database()); END $$`)
+	m.Start(t, "hub")
+	return clock{m}
+}
+
+const clockForm = "2006-01-02 15:04"
+
+// set has the clock show a time of UTC, and tells the hub that something has changed.
+func (c clock) set(t *testing.T, text string) {
+	t.Helper()
+	at, err := time.Parse(clockForm, text)
+	require.NoError(t, err)
+	c.m.Hub.Exec(t, `UPDATE moved.ahead SET by = $1::timestamptz - pg_catalog.clock_timestamp()`, at)
+	c.m.Hub.Exec(t, `NOTIFY spawnmesh_changed`)
+}
+
+func (c clock) create(t *testing.T, name, cron, zone, overlap string) (v api.Schedule) {
+	t.Helper()
+	c.m.Hub.Do(t, "POST", "/api/v1/schedules", api.NewSchedule{Name: name, Cron: cron, Zone: zone, Overlap: api.Overlap(overlap), Task: api.NewTask{Runtime: api.Noop, Spoke: "attic"}}, &v)
+	return v
+}
+
+// next is when a schedule is due next.
+func (c clock) next(t *testing.T, name string) string {
+	t.Helper()
+	var s api.Schedule
+	c.m.Hub.Do(t, "GET", "/api/v1/schedules/"+name, nil, &s)
+	require.Len(t, s.Next, 5)
+	return s.Next[0].Format(clockForm)
+}
+
+// fires are what became of a schedule, the oldest first.
+func (c clock) fires(t *testing.T, name string) (list []string) {
+	t.Helper()
+	var v api.FireList
+	c.m.Hub.Do(t, "GET", "/api/v1/schedules/"+name+"/fires", nil, &v)
+	for _, f := range v.Items {
+		list = append([]string{fmt.Sprintf("%s %s missed %d", f.DueAt.UTC().Format(clockForm), f.Outcome, f.Missed)}, list...)
+	}
+	return list
+}
+
+func (c clock) await(t *testing.T, name string, want ...string) {
+	t.Helper()
+	meshtest.Await(t, "what the schedule orders", func() bool { return len(c.fires(t, name)) >= len(want) })
+	require.Equal(t, want, c.fires(t, name))
+}
+
+// However the clock is set, a schedule orders once for each time that it is due, or once for all that were missed.
+func TestAScheduleIsDueOnceHoweverTheClockIsSet(t *testing.T) {
+	t.Parallel()
+	for zone, c := range map[string]struct{ cron, before, forward, autumn, back string }{
+		"Europe/Berlin":       {"30 2 * * *", "2026-03-28 12:00", "2026-03-29 01:00", "2026-10-24 12:00", "2026-10-25 00:30"},
+		"America/New_York":    {"30 2 * * *", "2026-03-07 12:00", "2026-03-08 07:00", "2026-10-31 12:00", "2026-11-01 07:30"},
+		"Australia/Lord_Howe": {"15 2 * * *", "2026-10-03 00:00", "2026-10-03 15:30", "2027-04-03 00:00", "2027-04-03 15:45"},
+	} {
+		t.Run(zone, func(t *testing.T) {
+			t.Parallel()
+			h := newClock(t)
+			h.set(t, c.before)
+			h.create(t, "nightly", c.cron, zone, "queue")
+
+			h.set(t, c.forward)
+			first := c.forward + " ordered missed 0"
+			h.await(t, "nightly", first)
+
+			h.set(t, c.before)
+			h.m.Stop(t, "hub")
+			h.m.Start(t, "hub")
+			h.set(t, c.forward)
+			h.set(t, c.autumn)
+			meshtest.Await(t, "what was missed", func() bool { return len(h.fires(t, "nightly")) == 2 })
+			require.Regexp(t, ` ordered missed (1[89]\d|2\d\d)$`, h.fires(t, "nightly")[1], "all the days of a summer are one")
+
+			h.set(t, c.back)
+			h.await(t, "nightly", first, h.fires(t, "nightly")[1], c.back+" ordered missed 0")
+			require.Equal(t, 3, h.m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE schedule = 'nightly' AND created_by = 'schedule:nightly'`))
+		})
+	}
+}
+
+// A clock that was ahead by 2^31 seconds orders once for all that time.
+func TestAScheduleOutlivesAClockThatIsFarAhead(t *testing.T) {
+	t.Parallel()
+	h := newClock(t)
+	h.set(t, "2026-11-26 12:00")
+	h.create(t, "often", "* * * * *", "UTC", "queue")
+
+	h.set(t, "2094-12-14 15:14")
+	h.await(t, "often", "2026-11-26 12:01 ordered missed 1000")
+	h.set(t, "2026-11-26 12:05")
+	h.m.Hub.Do(t, "PATCH", "/api/v1/schedules/often", api.ScheduleChange{State: api.ScheduleStatePaused}, nil)
+	h.set(t, "2026-11-26 12:00")
+	h.m.Hub.Do(t, "PATCH", "/api/v1/schedules/often", api.ScheduleChange{State: api.ScheduleStateActive}, nil)
+	h.set(t, "2026-11-26 12:01")
+	meshtest.Await(t, "that it is not due again", func() bool { return h.next(t, "often") == "2026-11-26 12:02" })
+	h.set(t, "2026-11-26 12:02")
+
+	h.await(t, "often", "2026-11-26 12:01 ordered missed 1000", "2026-11-26 12:02 ordered missed 0")
+}
+
+// What becomes of a schedule while its last agent has not ended is what it says.
+func TestSchedulesThatOverlap(t *testing.T) {
+	t.Parallel()
+	h := newClock(t)
+	h.set(t, "2026-11-26 12:00")
+	for _, name := range []string{"skip", "queue", "replace"} {
+		h.create(t, name, "0 * * * *", "UTC", name)
+	}
+	h.set(t, "2026-11-26 13:00")
+	for _, name := range []string{"skip", "queue", "replace"} {
+		h.await(t, name, "2026-11-26 13:00 ordered missed 0")
+	}
+
+	h.set(t, "2026-11-26 14:00")
+
+	h.await(t, "skip", "2026-11-26 13:00 ordered missed 0", "2026-11-26 14:00 skipped missed 0")
+	h.await(t, "queue", "2026-11-26 13:00 ordered missed 0", "2026-11-26 14:00 ordered missed 0")
+	h.await(t, "replace", "2026-11-26 13:00 ordered missed 0", "2026-11-26 14:00 ordered missed 0")
+	require.Equal(t, map[string]string{"skip": "0 of 1", "queue": "0 of 2", "replace": "1 of 2"},
+		h.m.Hub.Pairs(t, `SELECT schedule, count(kill) || ' of ' || count(*) FROM mirrors GROUP BY schedule`), "killed")
+
+	t.Run("it is run all the same when somebody asks", func(t *testing.T) {
+		var v, again api.TaskCreated
+		h.m.Hub.Do(t, "POST", "/api/v1/schedules/skip/run", nil, &v)
+		require.Equal(t, "attic", v.Spoke)
+		h.m.Hub.Do(t, "POST", "/api/v1/schedules/skip/run", nil, &again)
+		require.NotEqual(t, v.ID, again.ID)
+		var s api.Schedule
+		h.m.Hub.Do(t, "GET", "/api/v1/schedules/skip", nil, &s)
+		require.Equal(t, "2026-11-26 15:00", h.next(t, "skip"))
+		require.Equal(t, again.ID, s.LastTask)
+	})
+}
+
+// What cannot be ordered when it is due is said with the schedule, which goes on.
+func TestAScheduleThatCannotBeOrdered(t *testing.T) {
+	t.Parallel()
+	h := newClock(t)
+	h.set(t, "2026-11-26 12:00")
+	h.create(t, "hourly", "@hourly", "UTC", "")
+	h.m.Hub.Do(t, "POST", "/api/v1/connections/attic/revoke", map[string]string{"reason": "it was sold"}, nil)
+
+	h.set(t, "2026-11-26 13:00")
+	h.await(t, "hourly", "2026-11-26 13:00 refused missed 0")
+	h.set(t, "2026-11-26 14:00")
+	h.await(t, "hourly", "2026-11-26 13:00 refused missed 0", "2026-11-26 14:00 refused missed 0")
+
+	var v api.FireList
+	h.m.Hub.Do(t, "GET", "/api/v1/schedules/hourly/fires?limit=1", nil, &v)
+	require.Contains(t, v.Items[0].Why, "attic")
+	require.NotEmpty(t, v.Next)
+	require.Contains(t, h.m.Hub.Ask(t, "POST", "/api/v1/schedules/hourly/run", nil, nil).Error(), "attic")
+}
+
+// What is wrong with a schedule is said when it is made.
+func TestASchedulesThatIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newClock(t)
+	noop := api.NewTask{Runtime: api.Noop, Spoke: "attic"}
+	h.create(t, "there", "@daily", "UTC", "")
+	for want, v := range map[string]api.NewSchedule{
+		`the hour "25" is not understood`:    {Name: "x", Cron: "0 25 * * *", Zone: "UTC", Task: noop},
+		`time zone "Mars/Base" is not known`: {Name: "x", Cron: "@daily", Zone: "Mars/Base", Task: noop},
+		"there is no such day in any year":   {Name: "x", Cron: "0 0 30 2 *", Zone: "UTC", Task: noop},
+		`name "Not A Name" is not`:           {Name: "Not A Name", Cron: "@daily", Zone: "UTC", Task: noop},
+		"a schedule named there is there":    {Name: "there", Cron: "@daily", Zone: "UTC", Task: noop},
+		"is none of skip, queue and replace": {Name: "x", Cron: "@daily", Zone: "UTC", Overlap: "kill", Task: noop},
+		"cellar":                             {Name: "x", Cron: "@daily", Zone: "UTC", Task: api.NewTask{Runtime: api.Noop, Spoke: "cellar"}},
+		"has an id or an idempotency key":    {Name: "x", Cron: "@daily", Zone: "UTC", Task: api.NewTask{Runtime: api.Noop, IdempotencyKey: "k"}},
+		"no command given":                   {Name: "x", Cron: "@daily", Zone: "UTC", Task: api.NewTask{Runtime: api.Exec}},
+	} {
+		err := h.m.Hub.Ask(t, "POST", "/api/v1/schedules", v, nil)
+		require.ErrorContains(t, err, want)
+		require.Contains(t, []commands.Code{commands.Validation, commands.Conflict, commands.NotFound}, commands.CodeOf(err), want)
+	}
+	require.ErrorContains(t, h.m.Hub.Ask(t, "GET", "/api/v1/schedules/nowhere", nil, nil), "there is no schedule")
+	require.ErrorContains(t, h.m.Hub.Ask(t, "PATCH", "/api/v1/schedules/there", api.ScheduleChange{Cron: "0 0 * * 9"}, nil), "day of the week")
+}
+
+// Values of a schedule are in no table as they are, and come to each agent.
+func TestAScheduleKeepsValuesToItself(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	const secret = "open-sesame-4711"
+	m.Hub.Do(t, "POST", "/api/v1/schedules", api.NewSchedule{Name: "backup", Cron: "0 0 1 1 *", Zone: "UTC", Task: api.NewTask{Runtime: api.Exec, Argv: []string{"sh", "-c", `echo "got $TOKEN" | tr a-z A-Z`},
+		Env: []api.Variable{{Name: "TOKEN", Value: secret}}}}, nil)
+	m.Stop(t, "hub")
+	m.Start(t, "hub")
+	m.AwaitLink(t, "attic")
+
+	var v api.TaskCreated
+	m.Hub.Do(t, "POST", "/api/v1/schedules/backup/run", nil, &v)
+	got := m.Wait(t, v.ID)
+
+	require.Equal(t, commands.Completed, got.State, "%s", got.Sentence())
+	require.Contains(t, string(got.Result), "OPEN-SESAME-4711")
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM schedules s WHERE s::text LIKE '%' || $1 || '%'`, secret))
+	require.NotContains(t, m.Hub.Log.String(), secret)
+}

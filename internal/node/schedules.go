@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// How many fires one answer has, and how many times at which one schedule is due next.
+const (
+	usualFires = 50
+	mostFires  = 1000
+	nextTimes  = 5
+)
+
+// ListSchedules implements [api.StrictServerInterface].
+func (s resources) ListSchedules(ctx context.Context, _ api.ListSchedulesRequestObject) (api.ListSchedulesResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.DB.Schedules(ctx)
+	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, v, 1) })}, err
+}
+
+// CreateSchedule implements [api.StrictServerInterface].
+func (s resources) CreateSchedule(ctx context.Context, r api.CreateScheduleRequestObject) (api.CreateScheduleResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	b := r.Body
+	v, err := h.CreateSchedule(ctx, hub.NewSchedule{Name: b.Name, Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), Order: hub.RequestOf(b.Task)}, control.CallerOf(ctx).String())
+	return api.CreateSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+}
+
+// GetSchedule implements [api.StrictServerInterface].
+func (s resources) GetSchedule(ctx context.Context, r api.GetScheduleRequestObject) (api.GetScheduleResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.DB.FindSchedule(ctx, r.Schedule)
+	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+}
+
+// ChangeSchedule implements [api.StrictServerInterface].
+func (s resources) ChangeSchedule(ctx context.Context, r api.ChangeScheduleRequestObject) (api.ChangeScheduleResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	b := r.Body
+	v, err := h.ChangeSchedule(ctx, r.Schedule, hub.ScheduleChange{Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), State: string(b.State), Reason: b.Reason}, control.CallerOf(ctx).String())
+	return api.ChangeSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+}
+
+// DeleteSchedule implements [api.StrictServerInterface].
+func (s resources) DeleteSchedule(ctx context.Context, r api.DeleteScheduleRequestObject) (api.DeleteScheduleResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.DB.RemoveSchedule(context.WithoutCancel(ctx), r.Schedule, control.CallerOf(ctx).String())
+	return api.DeleteSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+}
+
+// RunSchedule implements [api.StrictServerInterface].
+func (s resources) RunSchedule(ctx context.Context, r api.RunScheduleRequestObject) (api.RunScheduleResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.RunSchedule(ctx, r.Schedule, r.Params.IdempotencyKey, control.CallerOf(ctx).String())
+	if err != nil {
+		return nil, err
+	}
+	o := v.Ordered
+	return api.RunSchedule200JSONResponse{ID: o.Task, ShortID: commands.ShortID(o.Task), Spoke: o.Spoke, Existing: o.Existing}, nil
+}
+
+// ListFires implements [api.StrictServerInterface].
+func (s resources) ListFires(ctx context.Context, r api.ListFiresRequestObject) (api.ListFiresResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	limit := usualFires
+	if r.Params.Limit != nil {
+		limit = *r.Params.Limit
+	}
+	if limit < 1 || limit > mostFires {
+		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostFires)
+	}
+	before, err := seqOf(r.Params.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.DB.FindSchedule(ctx, r.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.DB.Fires(ctx, v.ID, before, limit)
+	page := api.FireList{Items: mapped(list, func(f store.Fire) api.Fire { return seenFire(ctx, fireOf(f)) })}
+	if len(list) == limit {
+		page.Next = cursorOf(strconv.FormatInt(list[limit-1].Seq, 10))
+	}
+	return api.ListFires200JSONResponse(page), err
+}
+
+func oneSchedule(ctx context.Context, v store.Schedule) api.OneScheduleJSONResponse {
+	return api.OneScheduleJSONResponse(scheduleOf(ctx, v, nextTimes))
+}
+
+// scheduleOf is a schedule as who asks may see it, with the next n times at which it is due.
+func scheduleOf(ctx context.Context, v store.Schedule, n int) api.Schedule {
+	t := v.Template
+	s := api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: api.Overlap(v.Overlap), State: api.ScheduleState(v.State), Why: v.Why, Next: inUTC(hub.Upcoming(v, n)),
+		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
+		CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
+	if t.Spawn != nil { // else there is none
+		s.Title = t.Spawn.Title
+		s.Spec, _ = json.Marshal(t.Spawn) // it was read from JSON
+	}
+	return seenSchedule(ctx, s)
+}
+
+func inUTC(list []time.Time) []time.Time { return mapped(list, time.Time.UTC) }
+
+func fireOf(f store.Fire) api.Fire {
+	return api.Fire{Seq: f.Seq, DueAt: when(f.Due), At: f.At, Outcome: f.Outcome, Missed: f.Missed, Task: f.Task, Code: string(f.Code), Why: f.Why, Actor: f.Actor}
+}
