@@ -42,7 +42,7 @@ var Kinds = []Kind{
 		prune: removing("mirrors", `SELECT ctid FROM mirrors WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "order-values", Since: "a spoke took the order, or it ended", AtOnce: true, tables: []string{"order_values"},
 		prune: removing("order_values", `SELECT v.ctid FROM order_values v JOIN mirrors m ON m.task = v.task WHERE (m.accepted_at IS NOT NULL OR m.ended_at IS NOT NULL) AND `+anyAge)},
-	{Name: "schedule-fires", Since: "the schedule was due", Default: 30 * day, Least: time.Hour, tables: []string{"schedule_fires"},
+	{Name: "fires", Since: "the schedule was due", Default: 30 * day, Least: time.Hour, tables: []string{"schedule_fires"},
 		prune: removing("schedule_fires", `SELECT ctid FROM schedule_fires WHERE at < statement_timestamp() - $1::interval ORDER BY at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
 		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended"}, prune: `SELECT prune_tasks($1, $2)`},

@@ -194,6 +194,7 @@ func agentPairs(v agentView) pairs {
 		list.add("retries", r)
 	}
 	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
+	list.add("schedule", v.Schedule)
 	list.add("accepted", happened(v.AcceptedAt, v.AcceptedTold, v.CreatedAt))
 	list.add("started", happened(v.StartedAt, v.StartedTold, v.CreatedAt))
 	list.add(endedAs(v), happened(v.EndedAt, v.EndedTold, v.CreatedAt))

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+)
+
+// A schedule from its creation to its end, as it is typed.
+func TestSchedulesOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+
+	made := h.do("schedule", "create", "nightly", "--cron", "30  2 * * mon-fri", "--zone", "Asia/Kathmandu", "--spoke", "attic", "--title", "backup", "--label", "app=web", "--env", "MODE=full", "--", "sh", "-c", "echo $MODE")
+	require.Regexp(t, `^schedule nightly was created, in the zone Asia/Kathmandu; due next: \w{3} [-0-9]{10} 02:30 \+0545 \(here .*\)\n$`, made)
+	require.Regexp(t, `(?m)^nightly +active +30 2 \* \* mon-fri +Asia/Kathmandu +[-0-9]{10} [:0-9]{8} +-$`, h.do("schedule", "list"))
+
+	id := strings.TrimSpace(h.do("schedule", "run", "nightly", "-o", "name"))
+	v := h.ends(id)
+	require.Equal(t, "full\n", resultOf(v).Stdout.Tail)
+	require.Regexp(t, `(?m)^schedule +nightly$`, h.do("status", id))
+	shown := h.do("schedule", "show", "nightly")
+	for _, words := range []string{`due +30 2 \* \* mon-fri in Asia/Kathmandu`, `overlap +skip: `, `command +sh -c 'echo \$MODE'`, `variables +MODE`, `labels +app=web`, `last +` + commands.ShortID(id) + ` at `, `created +.* by `} {
+		require.Regexp(t, "(?m)^"+words, shown)
+	}
+	require.Equal(t, 5, strings.Count(shown, " 02:30 +0545"))
+	require.NotContains(t, shown, "full")
+	require.Regexp(t, `(?m)^when asked +ordered +`+commands.ShortID(id)+` +0 *$`, h.do("schedule", "fires", "nightly"))
+
+	require.Equal(t, "schedule nightly was paused; it is paused\n", h.do("schedule", "pause", "nightly", "--reason", "the disk"))
+	require.Regexp(t, `(?m)^state +paused: the disk$`, h.do("schedule", "show", "nightly"))
+	require.Contains(t, h.do("schedule", "change", "nightly", "--cron", "0 4 * * *", "--zone", "UTC"), "was changed; it is paused")
+	require.Contains(t, h.do("schedule", "resume", "nightly"), "04:00 UTC")
+	h.refused(exitMisuse, "add --yes if you mean it", "schedule", "delete", "nightly")
+	require.Equal(t, "schedule nightly is deleted\n", h.do("schedule", "delete", "nightly", "--yes"))
+	h.refused(exitNotFound, "there is no schedule", "schedule", "show", "nightly")
+	require.Regexp(t, `(?m)^schedule +nightly$`, h.do("status", id), "its agents are known by it")
+	require.Contains(t, h.do("audit", "list", "--object", "nightly"), "schedule.deleted")
+
+	t.Run("of a file", func(t *testing.T) { schedulesOfFiles(t, h) })
+	t.Run("that is wrong", func(t *testing.T) {
+		h.refused(exitMisuse, "needs --cron", "schedule", "create", "x", "--", "true")
+		h.refused(exitMisuse, "needs a name", "schedule", "create", "--cron", "@daily", "--", "true")
+		h.refused(exitMisuse, `the hour "24" is not understood`, "schedule", "create", "x", "--cron", "0 24 * * *", "--", "true")
+		h.refused(exitMisuse, "nothing is to be changed", "schedule", "change", "x")
+		h.refused(exitMisuse, "needs a reason", "schedule", "pause", "x")
+	})
+}
+
+// The job of a file is ordered by a schedule as it is by spawn.
+func schedulesOfFiles(t *testing.T, h hand) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		at := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
+		return at
+	}
+	file("token", "sesame-from-a-file")
+	one := file("one.yaml", "argv: [sh, -c, 'echo got ${#TOKEN}']\nspoke: attic\nsecrets: {TOKEN: '@token'}\n")
+	h.do("schedule", "create", "filed", "--cron", "@weekly", "-f", one, "--title", "from a file")
+	var s api.Schedule
+	h.read(&s, 0, "schedule", "show", "filed")
+	require.Equal(t, "from a file", s.Title)
+	require.NotContains(t, h.do("schedule", "show", "filed", "-o", "json"), "sesame")
+
+	id := strings.TrimSpace(h.do("schedule", "run", "filed", "-o", "name"))
+	require.Equal(t, "got 18\n", resultOf(h.ends(id)).Stdout.Tail)
+
+	two := file("two.yaml", "jobs: [{argv: [true], spoke: attic}, {argv: [true], spoke: attic}]\n")
+	h.refused(exitMisuse, "has 2 jobs, and a schedule orders one", "schedule", "create", "x", "--cron", "@daily", "-f", two)
+	h.refused(exitMisuse, "a command is given beside --jobs", "schedule", "create", "x", "--cron", "@daily", "-f", one, "--", "true")
+	h.refused(exitMisuse, "no schedule was created of", "schedule", "create", "x", "--cron", "@daily", "-f", file("wrong.yaml", "argv: [true]\nnonsense: 1\n"))
+}
