@@ -154,4 +154,3 @@ func (h *Hub) sayFired(ctx context.Context, f *store.Fired) {
 		h.noteOrders(ctx, []store.Ordered{f.Ordered})
 	}
 }
-
