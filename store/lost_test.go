@@ -19,7 +19,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants",
+var reading = []string{"DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch"}
 
 // scene is an instance on which something is about to be done.
@@ -44,6 +44,26 @@ func (s scene) ordered() string {
 	_, err := s.DB.OrderSpawns(s.Context(), []store.SpawnOrder{o})
 	require.NoError(s, err)
 	return o.Spawn.Task
+}
+
+// aSchedule orders nothing that is started.
+func aSchedule() store.Schedule {
+	return store.Schedule{ID: storetest.NewID(), Name: "nightly", Cron: "0 3 * * *", Zone: "UTC", Overlap: store.OverlapSkip, CreatedBy: "test",
+		Template: store.Template{Any: true, Spawn: &commands.Spawn{Runtime: commands.RuntimeNoop}}}
+}
+
+func (s scene) scheduled() string {
+	v := aSchedule()
+	require.NoError(s, s.met(store.Commands).DB.AddSchedule(s.Context(), v, nil, func(now time.Time) time.Time { return now.Add(-time.Minute) }))
+	return v.ID
+}
+
+// firing orders what a schedule has.
+func firing(side *storetest.Side, task string) func(store.Schedule, func() (commands.Values, error), time.Time) store.Firing {
+	return func(_ store.Schedule, _ func() (commands.Values, error), now time.Time) store.Firing {
+		o := store.SpawnOrder{Conn: side.Conn.ID, Life: time.Hour, Actor: "test", IdempotencyKey: "schedule/nightly", Spawn: &commands.Spawn{Task: task, Runtime: commands.RuntimeNoop}}
+		return store.Firing{Next: now.Add(time.Hour), Order: &o, Actor: "test"}
+	}
 }
 
 func (s scene) invited() (id string) {
@@ -116,6 +136,49 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.met(store.Obeys)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return s.DB.NotePeerState(ctx, s.Conn, s.Peer.Key, store.PeerState{State: store.Suspended, By: "uid:0", Reason: "holiday"})
+		}
+	},
+	"DB.AddSchedule": func(s scene) storetest.Act {
+		v := aSchedule()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.AddSchedule(ctx, v, nil, func(now time.Time) time.Time { return now.Add(time.Hour) })
+		}
+	},
+	"DB.ChangeSchedule": func(s scene) storetest.Act {
+		id := s.scheduled()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			v, err := s.DB.ChangeSchedule(ctx, id, "test", func(v *store.Schedule, _ time.Time) (string, string, error) {
+				v.State, v.Next = store.SchedulePaused, nil
+				return "schedule.paused", "holiday", nil
+			})
+			return v.State, err
+		}
+	},
+	"DB.RemoveSchedule": func(s scene) storetest.Act {
+		id := s.scheduled()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			v, err := s.DB.RemoveSchedule(ctx, id, "test")
+			return v.Name, err
+		}
+	},
+	"DB.Fire": func(s scene) storetest.Act {
+		id, task := s.scheduled(), storetest.NewID()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			f, err := s.DB.Fire(ctx, id, firing(s, task))
+			if f == nil {
+				return nil, err
+			}
+			return f.Outcome, err
+		}
+	},
+	"DB.RunSchedule": func(s scene) storetest.Act {
+		id, task := s.scheduled(), storetest.NewID()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			f, err := s.DB.RunSchedule(ctx, id, firing(s, task))
+			if f == nil {
+				return nil, err
+			}
+			return f.Outcome, err
 		}
 	},
 	"DB.NoteFreeze": func(s scene) storetest.Act {
