@@ -136,8 +136,7 @@ func (a *app) printError(err error) int {
 	if a.wantsJSON() {
 		enc := json.NewEncoder(a.err)
 		enc.SetEscapeHTML(false)
-		_ = enc.Encode(map[string]any{"error": map[string]string{
-			"code": string(r.Code), "reason": string(r.Code), "message": r.Why, "hint": hint}})
+		_ = enc.Encode(map[string]any{"error": a.errorView(err)})
 		return exitOfCode(r.Code)
 	}
 	fmt.Fprintf(a.err, "spawnmesh: %s\n", printable(r.Why))
@@ -145,4 +144,10 @@ func (a *app) printError(err error) int {
 		fmt.Fprintf(a.err, "           %s\n", printable(hint))
 	}
 	return exitOfCode(r.Code)
+}
+
+// errorView is an error as a program reads it.
+func (a *app) errorView(err error) map[string]string {
+	r := refusal(err)
+	return map[string]string{"code": string(r.Code), "reason": string(r.Code), "message": r.Why, "hint": a.hint(r)}
 }

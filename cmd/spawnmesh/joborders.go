@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -30,7 +29,7 @@ type jobOrders struct {
 	next  int        // to be ordered
 	said  int        // before which all was said
 	ends  []jobEnd
-	given []jobAnswer
+	given int // of those how many were ordered
 	code  int
 	quit  bool // nothing more is ordered: the hub is not there, or the file is another one than the line's key was used for
 	other bool // it is another one
@@ -41,6 +40,7 @@ type jobEnd struct {
 	over   bool
 	answer hub.SpawnAnswer
 	err    error
+	seen   *hub.AgentView // as the agent was seen last, by who waits
 }
 
 // orderJobs orders several jobs, a few at a time.
@@ -56,7 +56,7 @@ func (a *app) orderJobs(ctx context.Context, c *control.Client, file *jobFile, f
 	}
 	work.Wait()
 	o.rest(ctx)
-	if f.wait && len(o.given) > 0 && ctx.Err() == nil {
+	if f.wait && o.given > 0 {
 		ctx, done := f.bounded(ctx)
 		defer done()
 		return o.await(ctx, c)
@@ -95,7 +95,7 @@ func (o *jobOrders) one(ctx context.Context, c *control.Client) bool {
 	answer, err := orderTask(ctx, c, o.file.jobs[i].req)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ends[i] = jobEnd{true, answer, err}
+	o.ends[i] = jobEnd{over: true, answer: answer, err: err}
 	o.other = o.other || o.keyed && commands.CodeOf(err) == commands.Idempotency
 	o.quit = o.quit || o.other || commands.CodeOf(err) == commands.Unreachable
 	for o.said < len(o.ends) && o.ends[o.said].over {
@@ -103,51 +103,6 @@ func (o *jobOrders) one(ctx context.Context, c *control.Client) bool {
 		o.said++
 	}
 	return true
-}
-
-// say says what came of a job. The caller holds mu.
-func (o *jobOrders) say(i int) {
-	a, end, j := o.a, o.ends[i], o.file.jobs[i]
-	if end.err != nil {
-		o.code = max(o.code, a.printError(j.placed(end.err)))
-		return
-	}
-	answer := jobAnswer{end.answer, j.at}
-	o.given = append(o.given, answer)
-	a.did("%d agents were ordered; see: %s", len(o.given), a.line("agents"))
-	if o.wait && a.forPeople() {
-		fmt.Fprintf(a.err, "agent %s was ordered on %s\n", answer.ShortID, answer.Spoke)
-	} else if !o.wait {
-		o.show(answer, j)
-	}
-}
-
-// show prints an order as it was given; JSON as a whole comes when all are.
-func (o *jobOrders) show(v jobAnswer, j *job) {
-	switch a := o.a; a.output {
-	case "json":
-	case "ndjson":
-		_ = a.printLine(v) // heard by who prints the answer
-	case "name":
-		fmt.Fprintln(a.out, v.ID)
-	default:
-		before := ""
-		if v.Existing {
-			before = "  (ordered before)"
-		}
-		fmt.Fprintln(a.out, printable(v.ShortID+"  "+v.Spoke+"  "+j.what()+before))
-	}
-}
-
-// what names a job for people.
-func (j *job) what() string {
-	switch {
-	case j.req.Spawn.Title != "":
-		return j.req.Spawn.Title
-	case len(j.req.Spawn.Argv) > 0:
-		return strings.ReplaceAll(commands.ShellLine(j.req.Spawn.Argv), "\n", " ")
-	}
-	return j.req.Spawn.Runtime
 }
 
 // rest says which jobs were not ordered, once nothing more is.
@@ -162,7 +117,7 @@ func (o *jobOrders) rest(ctx context.Context) {
 		return
 	}
 	a := o.a
-	fmt.Fprintf(a.err, "%d of %d jobs were ordered", len(o.given), len(o.file.jobs))
+	fmt.Fprintf(a.err, "%d of %d jobs were ordered", o.given, len(o.file.jobs))
 	if left > 0 {
 		fmt.Fprintf(a.err, "; those from %s on were not tried", o.file.jobs[o.next].at)
 	}
@@ -176,12 +131,4 @@ func (o *jobOrders) rest(ctx context.Context) {
 	case o.file.jobs[0].req.IdempotencyKey != "":
 		fmt.Fprintln(a.err, "the same line with its --idempotency-key orders what is missing")
 	}
-}
-
-// print prints all orders at once, where a program wants them so.
-func (o *jobOrders) print() error {
-	if o.a.output != "json" {
-		return nil
-	}
-	return printList(o.a, o.given, table{})
 }

@@ -68,11 +68,14 @@ func TestJobsByHand(t *testing.T) {
 	waited := h.run("", "spawn", "-f", path, "--idempotency-key", "night", "--wait")
 	require.Equal(t, exitFailed, waited.code, waited.err)
 	require.Equal(t, 4, strings.Count(waited.out, "  completed  "), waited.out)
-	require.Equal(t, 4, strings.Count(waited.out, "  failed: exit code 2  "+path+":"), waited.out)
-	require.Equal(t, 12, strings.Count(waited.err, " was ordered on attic\n"))
-	var ends []hub.AgentView
+	require.Equal(t, 4, strings.Count(waited.out, "  failed: exit code 2  job-"), waited.out)
+	require.Regexp(t, `(?m)^\w{8}  completed  job-3  `+path+`:8:6$`, waited.out)
+	require.Equal(t, 12, strings.Count(waited.err, " was ordered before on attic: job-"))
+	var ends []jobAgent
 	h.read(&ends, exitFailed, "spawn", "-f", path, "--idempotency-key", "night", "--wait")
 	require.Len(t, ends, 12)
+	require.Equal(t, path+":5:6", ends[0].Job)
+	require.True(t, ends[0].Existing)
 	names := h.do("spawn", "-o", "name", "-f", path, "--idempotency-key", "night")
 	require.Len(t, strings.Fields(names), 12)
 	require.Len(t, strings.Fields(names)[0], 36)
@@ -87,9 +90,43 @@ func TestJobsByHand(t *testing.T) {
 
 	long := h.run("argv: [sleep, 600]\ntitle: long\n---\nargv: [\"true\"]", "spawn", "-f", "-", "--wait", "--wait-timeout", "5s")
 	require.Equal(t, exitInterrupted, long.code, long.err)
-	require.Equal(t, 1, strings.Count(long.out, "  completed  standard input:4:1\n"), long.out)
+	require.Equal(t, 1, strings.Count(long.out, "  completed  true  standard input:4:1\n"), long.out)
 	require.Contains(t, long.err, "agents of these jobs that have not ended: 1; this has waited for as long as it was told to")
 	h.do("kill", "long", "--reason", "enough")
+}
+
+// Who stops waiting for jobs keeps the ids of those that go on; what was refused is told with its job.
+func TestWhoStopsWaitingKeepsTheIDs(t *testing.T) {
+	t.Parallel()
+	h := withSpoke(t)
+	h.do("spawn", "--idempotency-key", "one", "--", "false")
+	path := put(t, "jobs.yaml", "{argv: [sleep, 600], title: long}\n---\n{argv: [\"true\"], idempotency_key: one}\n---\n{argv: [sleep, 601], idempotency_key: two}\n", 0o600)
+	waits := func(output string) said {
+		s := h.run("", "spawn", "-f", path, "--wait", "--wait-timeout", "2s", "-o", output)
+		require.Equal(t, exitInterrupted, s.code, s.err)
+		return s
+	}
+	var list []struct {
+		ID, State, Job string
+		Existing       bool
+		Error          struct{ Code, Message string }
+	}
+
+	ids := strings.Fields(waits("name").out)
+	require.NoError(t, json.Unmarshal([]byte(waits("json").out), &list))
+
+	require.Len(t, ids, 2)
+	require.Len(t, list, 3)
+	require.Equal(t, []string{path + ":1:2", path + ":3:2", path + ":5:2"}, []string{list[0].Job, list[1].Job, list[2].Job})
+	require.Contains(t, []string{"queued", "running"}, list[0].State)
+	require.Equal(t, "IDEMPOTENCY", list[1].Error.Code)
+	require.Equal(t, ids[1], list[2].ID)
+	require.Equal(t, []bool{false, true}, []bool{list[0].Existing, list[2].Existing})
+	lines := strings.Split(strings.TrimSpace(waits("ndjson").out), "\n")
+	require.Len(t, lines, 3)
+	require.Contains(t, lines[0], `"code":"IDEMPOTENCY"`)
+	require.Contains(t, lines[2], `"id":"`+ids[1]+`"`)
+	require.Contains(t, h.run("", "kill", "--all", "--reason", "enough", "--grace", "0s", "--yes").out, "the kill of 4 agents is ordered")
 }
 
 // All spokes of a file are there before the first of its jobs is ordered.
