@@ -20,7 +20,8 @@ func (a *app) auditExportCommand() *cobra.Command {
 		Use: "export FILE|-", Short: "Write the whole audit, as others can verify it", Args: cobra.ExactArgs(1),
 		Long: `Write the audit as lines of JSON: the newest checkpoint with the public key of the
 instance, each leaf of the tree with its row, and the end. Of rows that retention has
-removed there is the hash. It needs no running hub or spoke. FILE must not be there yet.`,
+removed there is the hash. It needs no running hub or spoke. FILE must not be there
+yet.`,
 		Example: "  spawnmesh audit export audit.jsonl\n  spawnmesh audit export - | gzip >audit.jsonl.gz",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error { return a.exportAudit(ctx, c.API(), args[0]) })
@@ -60,8 +61,9 @@ func (a *app) auditCheckpointsCommand() *cobra.Command {
 	var peer string
 	c := &cobra.Command{
 		Use: "checkpoints", Short: "List what is kept of the audits of peers", Args: cobra.NoArgs,
-		Long: `List the newest checkpoint of each peer's audit. What does not go on from it is not taken,
-and kept as evidence. A peer whose database was restored from a backup begins a new era.`,
+		Long: `List the newest checkpoint of each peer's audit. What does not go on from it is not
+taken, and kept as evidence. A peer whose database was restored from a backup begins
+a new era.`,
 		Example: "  spawnmesh audit checkpoints\n  spawnmesh audit checkpoints --peer lab -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {

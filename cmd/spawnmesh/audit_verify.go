@@ -26,13 +26,13 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 	var kept []string
 	c := &cobra.Command{
 		Use: "verify [FILE]", Short: "Find out whether the audit was changed", Args: cobra.MaximumNArgs(1),
-		Long: `Hold every row of the audit against the tree of their hashes, and the tree against its
-newest checkpoint, which the instance has signed. The first row that does not fit is named,
-and the exit code is 5. It needs no running hub or spoke; with a FILE of audit export it
-needs no instance.
+		Long: `Hold every row of the audit against the tree of their hashes, and the tree against
+its newest checkpoint, which the instance has signed. The first row that does not fit
+is named, and the exit code is 5. It needs no running hub or spoke; with a FILE of
+audit export it needs no instance.
 
-Who owns the database and the keys can sign another history. Name with --checkpoint what a
-peer has kept: audit checkpoints --peer NAME -o json, there.`,
+Who owns the database and the keys can sign another history. Name with --checkpoint
+what a peer has kept: audit checkpoints --peer NAME -o json, there.`,
 		Example: "  spawnmesh audit verify\n  spawnmesh audit verify audit.jsonl\n  spawnmesh audit verify --checkpoint kept.json",
 		RunE: func(c *cobra.Command, args []string) error {
 			notes, err := keptNotes(kept)
