@@ -221,7 +221,7 @@ func (k *Kill) Validate() error {
 
 // ValidateTerms is Validate before it is known what is to end.
 func (k *Kill) ValidateTerms() error {
-	if k.Reason == "" {
+	if strings.TrimSpace(k.Reason) == "" {
 		return Refuse(Validation, "a kill needs a reason").Hinting("say why; it is recorded")
 	}
 	if k.GraceMS < 0 || k.GraceMS > MaxGrace.Milliseconds() {

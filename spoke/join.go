@@ -112,8 +112,8 @@ func checkFree(ctx context.Context, db *store.DB, hub signing.InstanceID, name s
 				Hinting("to join anew, end it first").Running("connections", "revoke", c.Name, "--reason", "WHY")
 		}
 		if c.Name == name {
-			return commands.Refuse(commands.Conflict, "a connection named %s is here already, with another instance (%s)", name, c.Peer).
-				Hinting("let that hub call itself otherwise (hub run --name NAME), or end the connection here").Running("connections", "revoke", name, "--reason", "WHY")
+			return commands.Refuse(commands.Conflict, "a connection named %s is here already, with another instance (%s); the new hub was not joined", name, c.Peer).
+				Hinting("the token is still good: let the new hub call itself otherwise (hub run --name NAME) and join again, or end the connection here").Running("connections", "revoke", name, "--reason", "WHY")
 		}
 	}
 	return nil

@@ -99,9 +99,19 @@ func (a *app) printMirrors(list []store.Mirror) error {
 	return a.printAgents(views)
 }
 
+// noAgents says where the first agent comes from.
+func (a *app) noAgents() string {
+	if dir, err := a.dir(); err == nil && !a.away() && !isHub(dir) {
+		return "no agents yet; hubs order them: " + a.line("connections", "list")
+	}
+	return "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"
+}
+
 func (a *app) printAgents(list []agentView) error {
-	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "LABELS", "FULL ID"},
-		empty: "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"}
+	if len(list) == 0 {
+		return printList(a, list, table{empty: a.noAgents()})
+	}
+	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "LABELS", "FULL ID"}}
 	for _, v := range list {
 		m, row := v.Mirror, []string{commands.ShortID(v.Task)}
 		for _, role := range t.head[1:slices.Index(t.head, "STATE")] {

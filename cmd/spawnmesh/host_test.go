@@ -48,6 +48,9 @@ func TestTheHostSeesAndRulesHisMachine(t *testing.T) {
 	refused := h.spawn("--spoke", "attic", "--capability", "gpu", "--", "echo", "refused")
 	require.Equal(t, commands.Unavailable, h.ends(refused).State)
 	requireLogLines(t, m.Spokes["attic"], done, id, refused)
+	for _, verb := range []string{"status", "why", "logs"} {
+		s.refused(exitNotFound, " audit list --object "+commands.ShortID(refused), verb, commands.ShortID(refused))
+	}
 	require.Contains(t, h.run("", "logs", refused).err, "agent "+commands.ShortID(refused)+" never started, so it wrote nothing: ")
 	require.NotContains(t, h.run("", "logs", done).err, "never started")
 	require.Contains(t, s.run("", "spokes").err+s.run("", "spokes").out, "this instance is a spoke; its hub lists its spokes")

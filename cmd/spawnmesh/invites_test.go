@@ -140,7 +140,7 @@ func TestAJoinThatFailsHereLeavesTheInvite(t *testing.T) {
 	h.dir = other.Hub.Dir // the other hub is called lab, too
 	elsewhere, third := h.invite("attic")
 	said = s.joins(exitConflict, "a connection named lab is here already", elsewhere)
-	require.Contains(t, said.err, "hub run --name NAME")
+	require.Contains(t, said.err, "the token is still good: let the new hub call itself otherwise (hub run --name NAME) and join again")
 	open(third.ID)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -103,9 +104,23 @@ func (f *jobFile) complete(flags *pflag.FlagSet, line spawnFlags) {
 		}
 		if err != nil {
 			r := refusal(err)
-			f.wrong = append(f.wrong, misuse("%s: %s", j.at, r.Why).Hinting("%s", r.Hint))
+			f.wrong = append(f.wrong, misuse("%s: %s", j.at, j.inFields(r.Why)).Hinting("%s", j.inFields(r.Hint)))
 		}
 	}
+}
+
+var flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+
+// inFields names fields in place of their flags.
+func (j *job) inFields(text string) string {
+	return flagName.ReplaceAllStringFunc(text, func(name string) string {
+		for _, field := range j.fields {
+			if "--"+field.flag.Name == name {
+				return field.name
+			}
+		}
+		return name
+	})
 }
 
 // brought is what the jobs of a file bring. The same content is in memory once, however many bring it.

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // A schema is one of JSON Schema, with its fields in the order in which people read them.
@@ -31,6 +33,13 @@ func ref(name string) schema { return schema{"$ref": "#/$defs/" + name} }
 // words are what YAML makes of one; it is taken as it is written.
 var words = []string{"string", "number", "boolean"}
 
+// choices are the values of flags that take no others.
+var choices = map[string][]string{
+	"isolation": commands.IsolationLevels,
+	"runtime":   {commands.RuntimeExec, commands.RuntimeNoop},
+	"on-loss":   {commands.LossFails, commands.LossReruns},
+}
+
 func fieldSchema(flag *pflag.Flag) schema {
 	form, usage := pflag.UnquoteUsage(flag)
 	usage = strings.NewReplacer("\n", " ", ", repeatable)", ")", " (repeatable)", "").Replace(usage)
@@ -46,6 +55,9 @@ func fieldSchema(flag *pflag.Flag) schema {
 		s["type"] = "integer"
 	default:
 		s["type"] = "string"
+	}
+	if list := choices[flag.Name]; list != nil {
+		s["enum"] = list
 	}
 	if form != "" && form == strings.ToUpper(form) && !several(flag) {
 		s["title"] = form

@@ -44,8 +44,12 @@ others run here; kill those by their ids.
 			if err := f.check(args); err != nil {
 				return err
 			}
-			if reason == "" {
+			if strings.TrimSpace(reason) == "" {
 				return misuse("a kill needs a reason").Hinting("add --reason \"why\"; it is recorded")
+			}
+			terms := commands.Kill{Reason: reason, GraceMS: time.Duration(grace).Milliseconds()}
+			if err := terms.ValidateTerms(); err != nil {
+				return err
 			}
 			if f.selects() {
 				return a.killSelected(c.Context(), f, reason, time.Duration(grace))

@@ -73,7 +73,7 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 		return err
 	}
 	if k.hosted > 0 && f.all {
-		fmt.Fprintf(a.err, "%s that hubs ordered here stay: kill each by its id; see: %s\n", numberOf(k.hosted, "agent"), a.line("agents", "--open"))
+		fmt.Fprintf(a.err, "%s; kill each by its id; see: %s\n", goOn(k.hosted, "that other hubs ordered here"), a.line("agents", "--open"))
 	}
 	ask.Expected, ask.Through = k.total(), k.newest
 	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) (err error) {
@@ -173,18 +173,19 @@ func numberOf(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// cameLater says what a kill has spared.
-func cameLater(n int) string {
+// goOn says what a kill spares.
+func goOn(n int, which string) string {
+	they := "they go on"
 	if n == 1 {
-		return "1 agent came after you looked; it goes on"
+		they = "it goes on"
 	}
-	return numberOf(n, "agent") + " came after you looked; they go on"
+	return numberOf(n, "agent") + " " + which + "; " + they
 }
 
 // printKilled says what became of all. The exit code is the highest of what was refused.
 func (a *app) printKilled(sum hub.KillSummary) (failed error) {
 	if sum.Later > 0 && a.forPeople() {
-		fmt.Fprintln(a.err, cameLater(sum.Later))
+		fmt.Fprintln(a.err, goOn(sum.Later, "came after you looked"))
 	}
 	worst := 0
 	for _, r := range sum.Refused {

@@ -44,6 +44,7 @@ func TestKillBySelector(t *testing.T) {
 
 	for words, args := range map[string][]string{
 		"a kill needs a reason":                {"-l", "app=web"},
+		"add --reason":                         {"-l", "app=web", "--reason", " ", "--yes"},
 		"nothing was killed: 12 agents would":  {"-l", "app=web", "--reason", "x"},
 		"add --yes if you mean it":             {"--all", "--reason", "x"},
 		"ids name agents, and so do":           {ids["web attic"][0], "-l", "app=web", "--reason", "x"},
@@ -51,7 +52,7 @@ func TestKillBySelector(t *testing.T) {
 		"no agent is named":                    {"--reason", "x"},
 		"nothing is asked where ids name":      {ids["web attic"][0], "--yes", "--reason", "x"},
 		"-l is empty":                          {"-l", "", "--reason", "x", "--yes"},
-		"grace of 660000 ms is outside":        {"-l", "app=web", "--grace", "11m", "--reason", "x", "--yes"},
+		"grace of 660000 ms is outside":        {"-l", "app=none", "--grace", "11m", "--reason", "x", "--yes"},
 		"12 agents will be killed: 6 on attic": {"-l", "app=web", "--reason", "x"},
 	} {
 		h.refused(exitMisuse, words, append([]string{"kill"}, args...)...)
@@ -112,6 +113,7 @@ func TestTheHostKillsAll(t *testing.T) {
 	m := startMesh(t, "--slots", "2")
 	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
 	require.Equal(t, said{"", "no agents to kill\n", 0}, s.run("", "kill", "--all", "--reason", "x"))
+	require.Contains(t, s.run("", "ps").err, "no agents yet; hubs order them: ")
 	ids := []string{h.spawn("--", "sleep", "600"), h.spawn("--", "sleep", "600"), h.spawn("--", "sleep", "600")}
 	h.runs(ids[0])
 	h.runs(ids[1])
@@ -131,4 +133,5 @@ func TestTheHostKillsAll(t *testing.T) {
 		require.Equal(t, commands.Cancelled, v.State)
 		require.Contains(t, resultOf(v).Summary, "killed by the host of the spoke")
 	}
+	require.Contains(t, s.run("", "logs", ids[2]).err, "agent "+commands.ShortID(ids[2])+" never started, so it wrote nothing: ")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"path/filepath"
@@ -36,7 +37,11 @@ func (a *app) showLogs(ctx context.Context, id string, f logFlags) error {
 		if err := a.onHost(); err != nil {
 			return err // its output is in files
 		}
-		return a.hostLogs(ctx, c, v, f)
+		err := a.hostLogs(ctx, c, v, f)
+		if err == nil && a.forPeople() && v.State.Terminal() && v.StartedAt == nil {
+			fmt.Fprintln(a.err, printable(whyNoOutput(v.AgentView)))
+		}
+		return err
 	case f.follow:
 		_, err = a.followLogs(ctx, c, id, f)
 		return err

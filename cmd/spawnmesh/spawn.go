@@ -50,7 +50,8 @@ whether it runs.
 With --wait or --follow, standard error says how the agent stands, now and whenever
 that changes. The exit code tells the result: 0 completed, 9 failed,
 10 killed, 5 the connection was revoked, 6 refused by the spoke, 7 nothing could
-run it, 124 timed out. An interrupt detaches (130); the agent goes on.
+run it, 124 timed out. An interrupt detaches (130); the agent goes on. An order that
+the hub does not take ends with 6, too, as while it is frozen (FROZEN).
 
 Files, standard input and values of variables come with the order, encrypted for the
 spoke, and have 96 KiB together. The policy of the spoke allows files and standard

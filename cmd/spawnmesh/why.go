@@ -79,7 +79,7 @@ func (a *app) why(ctx context.Context, word string) error {
 	case inBacklog == nil:
 		return a.printWhy(whyFrom(w))
 	case code == commands.NotFound && commands.CodeOf(inBacklog) == commands.NotFound:
-		return commands.Refuse(commands.NotFound, "no agent, no spoke and no task is named %s", commands.Clip(word)).Hinting("see: %s agents, spokes, connections list, or backlog list", a.self())
+		return commands.Refuse(commands.NotFound, "no agent, no spoke and no task is named %s", commands.Clip(word)).Hinting("see: %s agents, spokes, connections list, or backlog list; what was refused here: %s", a.self(), a.line("audit", "list", "--object", word))
 	}
 	return err
 }

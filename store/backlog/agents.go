@@ -41,7 +41,7 @@ func (b *Backlog) Agent(ctx context.Context, ref string) (Agent, error) {
 	case err != nil:
 		return Agent{}, err
 	case len(list) == 0:
-		return Agent{}, commands.NoAgent(ref)
+		return Agent{}, commands.NoAgent(ref).Hinting("what this host refused is no agent here; see").Running("audit", "list", "--object", ref)
 	case len(list) > 1:
 		return Agent{}, commands.Several(ref, "agents", Candidates(list))
 	}
