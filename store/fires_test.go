@@ -1,0 +1,51 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Many who have seen that a schedule is due order it once, and what is due later is not ordered by them.
+func TestADueScheduleIsOrderedOnceByMany(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	db := p.Hub.DB
+	id := storetest.NewID()
+	due := time.Now().Add(-time.Minute).Truncate(time.Second)
+	spawn := commands.Spawn{Runtime: commands.RuntimeNoop}
+	require.NoError(t, db.AddSchedule(t.Context(), store.Schedule{ID: id, Name: "often", Cron: "x", Zone: "UTC", Overlap: store.OverlapQueue, CreatedBy: "test", Template: store.Template{Spawn: &spawn}}, nil,
+		func(time.Time) time.Time { return due }))
+	fire := func(ctx context.Context) error {
+		_, err := db.Fire(ctx, id, func(s store.Schedule, _ func() (commands.Values, error), now time.Time) store.Firing {
+			order := spawn
+			order.Task = storetest.NewID()
+			return store.Firing{Next: now.Add(time.Hour), Actor: "test", Order: &store.SpawnOrder{Conn: p.Hub.Conn.ID, Spawn: &order, Life: time.Hour, IdempotencyKey: "schedule/" + id + s.Next.String(), Actor: "test"}}
+		})
+		return err
+	}
+
+	for range 3 {
+		g, ctx := errgroup.WithContext(t.Context())
+		for range 8 {
+			g.Go(func() error { return fire(ctx) })
+		}
+		require.NoError(t, g.Wait())
+	}
+
+	list, err := db.Fires(t.Context(), id, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.True(t, list[0].Due.Equal(due))
+	require.Equal(t, store.FireOrdered, list[0].Outcome)
+	mirrors, err := db.MirrorsOf(t.Context(), []string{list[0].Task})
+	require.NoError(t, err)
+	require.Len(t, mirrors, 1)
+}
