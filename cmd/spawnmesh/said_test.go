@@ -96,5 +96,5 @@ func TestTheLevelsAreNamedAlike(t *testing.T) {
 			}
 		}
 	})
-	require.Equal(t, 5, said)
+	require.Equal(t, 6, said)
 }
