@@ -124,7 +124,7 @@ func bothSee(t *testing.T, m *middle, here, below string) {
 	require.Contains(t, m.b.do("connections", "grant", "lab", "--weight", "2"), "lab may now ask for")
 	m.b.refused(exitMisuse, "is decided by the host of the spoke", "connections", "grant", "cellar", "--weight", "2")
 	m.b.refused(exitMisuse, "runs here, by order of a hub", "status", "--ask", here)
-	m.b.refused(exitMisuse, "1 agent that hubs ordered here", "kill", "--all", "--reason", "x")
+	m.b.refused(exitMisuse, "1 agent that other hubs ordered here", "kill", "--all", "--reason", "x")
 	m.b.refused(exitMisuse, "1 agent will be killed: 1 on cellar", "kill", "--all", "--reason", "x")
 	m.b.refused(exitMisuse, "lab is a hub that this instance obeys", "spawn", "--spoke", "lab", "--", "true")
 	names := here[:35] + ` names several agents: ` + commands.ShortID(here) + ` \(here\), ` + commands.ShortID(below)

@@ -261,6 +261,9 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		if state == "" && v.Frozen != nil {
 			state = "gets nothing: frozen by " + v.Frozen.By + ": " + inLine(v.Frozen.Reason)
 		}
+		if state == "" && v.StartsNone != "" {
+			state = "starts nothing now: " + inLine(v.StartsNone)
+		}
 		if v.Authority == store.Commands && !v.State.Ended() && state != "" {
 			list = append(list, note(aboutSpoke+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
 		}

@@ -97,6 +97,9 @@ func whatFreezes(ctx context.Context, c *control.Client, scope, target string) s
 	case hub:
 		return "nothing is claimed from it; agents on spokes go on, and are ordered as before"
 	}
+	if err == nil && (scope == "instance" || scope == "workspace") {
+		return "nothing that hubs order is started, and nothing is claimed from it; what runs goes on"
+	}
 	return "nothing is claimed from it"
 }
 

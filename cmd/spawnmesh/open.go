@@ -110,7 +110,7 @@ func (a *app) waitsFor(v hub.AgentView, conn connectionView) string {
 	case conn.Stopping:
 		return fmt.Sprintf("%s is stopping, and starts it when it runs again", v.Spoke)
 	case conn.StartsNone != "":
-		return fmt.Sprintf("it waits for %s, which starts nothing now: %s; it goes on by itself when its host has mended that", v.Spoke, conn.StartsNone)
+		return fmt.Sprintf("it waits for %s, which starts nothing now: %s; it goes on by itself when its host has mended that", v.Spoke, inLine(conn.StartsNone))
 	case v.Attempt > 0:
 		return waitsForNext(v)
 	case conn.Running >= conn.Slots:

@@ -75,7 +75,7 @@ func (a *app) troubles(v connectionView) (list []backlog.WhyReason) {
 	}
 	add(v.Stopping && v.Linked, "stopping", "is stopping, and starts nothing more", "it goes on when it is started again on its host")
 	add(v.Isolation == commands.IsolationUnmet && v.Linked, "isolation", "starts no program: "+unmet, "")
-	add(v.StartsNone != "" && v.Linked, "host", "starts nothing now: "+v.StartsNone, "it goes on by itself when that is mended on its host")
+	add(v.StartsNone != "" && v.Linked, "host", "starts nothing now: "+inLine(v.StartsNone), "it goes on by itself when that is mended on its host")
 	add(v.Differs != "" && v.Linked, "histories", "nothing is relayed: "+v.Differs, "")
 	if r := v.Says.Refuses; r != nil {
 		add(true, "key", fmt.Sprintf("refuses the key that this instance signs with (%s); run: %s", r.Code, a.mendRefused(v)), "")

@@ -98,9 +98,10 @@ func (s resources) nameTargets(ctx context.Context, list []backlog.Freeze) error
 
 // tellFrozen has peers told of what is frozen over their connections, where this instance runs.
 func (s resources) tellFrozen(ctx context.Context, scope string) error {
-	if s.n.board == nil || scope != "connection" && scope != "instance" {
+	if s.n.board == nil || scope == "lane" || scope == "account" {
 		return nil
 	}
+	s.n.board.Beat() // hubs that are obeyed here know at once
 	return s.n.board.Await(ctx)
 }
 
