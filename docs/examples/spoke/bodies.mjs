@@ -72,7 +72,7 @@ const recalled = object({ from: count, through: count, done: flag, tasks: list(o
 const refused = list(object({ seq: count, code }), (l) => l.length <= 64);
 const ranges = list(object({ from: count, to: count }), (l) => l.length <= 256 && l.every((r, i) => r.from <= r.to && r.from > (l[i - 1]?.to ?? 0)));
 const numbering = object({ sent: count, base: count, stored: object(numbers), digest: history, ask: list(count, (l) => l.length <= 256),
-  held: list(object({ seq: count, sha256: free("string") })), void: ranges, refused, recall: count, recalled },
+  held: list(object({ seq: count, sha256: free("string") })), void: ranges, refused, controls: count, recall: count, recalled },
   (n) => (n.void.at(-1)?.to ?? 0) <= n.base);
 const states = ["pending", "active", "suspended", "disconnected", "rejected", "revoked"];
 
@@ -104,11 +104,12 @@ export const kinds = {
   "peer.keyset": ["keyset", { version: ["integer", within(1, Number.MAX_SAFE_INTEGER)],
     keys: list(object({ pub: ["base64", admitted, "KEY_WEAK"], for_ms: ["integer", within(0, 7776000000)] }), (l) => l.length >= 1 && l.length <= 8),
     revoked: list(free("string"), (l) => l.length <= 64), reason: text(1000) }],
-  "peer.received": ["peer", { ...numbers, refused }],
+  "peer.received": ["peer", { ...numbers, refused, beat: flag }],
   "peer.revoked": ["peer", { reason: text(1000) }],
   "peer.heartbeat": ["peer", { interval_ms: ["integer", within(100, 3600000)], incarnation: ["string", (s) => s === "" || uuid.test(s)],
     connection: object({ state: ["string", (s) => states.includes(s)], reason: text(1000), by: text(256), agrees: flag, differs: text(1000), numbers: numbering,
-      refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag }),
+      refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag,
+      freeze: object({ number: ["integer", within(1, Number.MAX_SAFE_INTEGER)], frozen: flag, reason: text(1000), by: text(256), since: count }) }),
     slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), isolation: ["string", (s) => levels.includes(s)], stopping: flag, starts_none: text(1000), lease_ms: count,
     version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count })) }],
 };
