@@ -54,3 +54,8 @@ func Clip(s string) string {
 	}
 	return s
 }
+
+// NotAName refuses the name of something that people name: a connection, a token, a schedule, a context.
+func NotAName(name string) *Refused {
+	return Refuse(Validation, "name %q is not 1 to 63 lower-case letters, digits and dashes", Clip(name))
+}

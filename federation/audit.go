@@ -30,9 +30,7 @@ func (b *Board) ShowCheckpoint(c store.Checkpoint) {
 // sayAudit adds to a heartbeat what this side has of the peer's audit, and what the peer lacks of its own. A side that
 // answers a heartbeat says nothing of it to one that did not.
 func (x *Exchange) sayAudit(ctx context.Context, v *commands.ConnectionView) {
-	asking, done := x.brief(ctx)
-	defer done()
-	w, err := x.witnessed(asking)
+	w, err := x.witnessed(ctx)
 	x.mu.Lock()
 	var theirs *commands.AuditHead
 	if x.beat != nil {
@@ -51,7 +49,7 @@ func (x *Exchange) sayAudit(ctx context.Context, v *commands.ConnectionView) {
 	if theirs.Era != mine.Era || theirs.Kept == 0 || theirs.Kept > mine.Size {
 		return
 	}
-	proof, err := x.board.DB.ProveAudit(asking, theirs.Kept, mine.Size)
+	proof, err := x.board.DB.ProveAudit(ctx, theirs.Kept, mine.Size)
 	if err != nil {
 		v.Audit.Checkpoint = ""
 		return
@@ -86,8 +84,6 @@ func (x *Exchange) witnessed(ctx context.Context) (witness, error) {
 
 // witnessAudit keeps the checkpoint in a heartbeat, or says that it does not go on from what is kept.
 func (x *Exchange) witnessAudit(ctx context.Context, p *Peer, h *commands.AuditHead) error {
-	ctx, done := x.brief(ctx)
-	defer done()
 	w, err := x.witnessed(ctx)
 	if err != nil || h == nil || h.Checkpoint == "" || w.seen == h.Checkpoint && w.proofFrom == h.From {
 		return err

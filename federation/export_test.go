@@ -34,9 +34,10 @@ func (h HistoryForTest) Hear(ctx context.Context, kid signing.KeyID, link int64,
 }
 
 // Say returns what the peer is told then.
-func (h HistoryForTest) Say(ctx context.Context, link int64) (v commands.ConnectionView) {
-	h.x.sayHistory(ctx, link, &v)
-	return v
+func (h HistoryForTest) Say(ctx context.Context, link int64) commands.ConnectionView {
+	var beat commands.Heartbeat
+	h.x.sayHistory(ctx, link, &beat)
+	return beat.Connection
 }
 
 // Refuse notes that the database has refused what is signed with kid, and returns what the peer is told of that.

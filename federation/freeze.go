@@ -117,16 +117,17 @@ func (x *Exchange) letStart(ctx context.Context) error {
 }
 
 // sayFrozen adds to a heartbeat what is frozen here: of what the peer was ordered, or has ordered.
-func (x *Exchange) sayFrozen(ctx context.Context, beat *commands.Heartbeat) {
-	asking, done := x.brief(ctx)
-	defer done()
+func (x *Exchange) sayFrozen(ctx context.Context, beat *commands.Heartbeat) error {
 	if x.peer.Load().Authority == store.Commands {
-		if f, err := x.board.DB.Freezes(asking); err == nil {
+		f, err := x.board.DB.Freezes(ctx)
+		if err == nil {
 			beat.Connection.Freeze = f.Of(x.id)
 		}
-		return
+		return err
 	}
-	if why, err := x.board.DB.FrozenHere(asking, x.id); err == nil && beat.StartsNone == "" {
+	why, err := x.board.DB.FrozenHere(ctx, x.id)
+	if err == nil && beat.StartsNone == "" {
 		beat.StartsNone = why
 	}
+	return err
 }

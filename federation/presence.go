@@ -149,9 +149,7 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
 	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
-	x.sayFrozen(ctx, &beat)
-	x.sayAudit(ctx, v)
-	x.sayHistory(ctx, link, v)
+	x.sayHistory(ctx, link, &beat)
 	return &beat
 }
 
@@ -187,15 +185,15 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if err := x.noteLapsed(ctx, p, body.Connection.Refuses); err != nil {
 		x.log.DebugContext(ctx, "auditing that the peer refuses the signing key", "err", err)
 	}
-	// A table that is locked must not hold up the next heartbeat, which brings both
+	// A table that is locked must not hold up the next heartbeat, which brings all of this
 	// once more.
 	brief, done := x.brief(ctx)
 	defer done()
 	var noting error
-	if p.Authority == store.Obeys { // one that dials us says it with each login
-		noting = x.noteIncarnation(brief, body.Incarnation)
+	if p.Authority == store.Obeys { // one that dials us says its incarnation with each login
+		noting = errors.Join(x.noteIncarnation(brief, body.Incarnation), x.heed(brief, p, in.Header.Kid, body.Connection, link, envelope))
 	}
-	err = errors.Join(noting, x.suspendIfTwice(brief), x.notePeerState(brief, p, in.Header.Kid, body.Connection))
+	err = errors.Join(noting, x.suspendIfTwice(brief), x.notePeerState(brief, p, in.Header.Kid, body.Connection), x.witnessAudit(brief, p, body.Connection.Audit))
 	if r, ended := store.SpeakerEnded(err); ended { // since the keys were read
 		return errors.Join(errEndedKey, x.refuseKey(ctx, x.learnKeys(ctx, p), in, r))
 	}
@@ -215,16 +213,6 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 		if err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		}
-	}
-	if p.Authority == store.Obeys {
-		brief, done := x.brief(ctx)
-		defer done()
-		if err := x.heed(brief, p, in.Header.Kid, body.Connection, link, envelope); err != nil {
-			x.log.DebugContext(ctx, "noting what the peer has frozen; the next heartbeat does it again", "err", err)
-		}
-	}
-	if err := x.witnessAudit(ctx, p, body.Connection.Audit); err != nil {
-		x.log.DebugContext(ctx, "keeping a checkpoint of the peer's audit; the next heartbeat does it again", "err", err)
 	}
 	if body.Connection.State != string(store.Active) {
 		return nil // it is there, and wants nothing started

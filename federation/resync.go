@@ -44,9 +44,10 @@ func (x *Exchange) mustCompare(link int64) bool {
 }
 
 // sayHistory adds to a heartbeat what this side knows of the history, its digest
-// while one of the sides must compare. A database that does not answer must not silence
-// a living instance: the numbers are then left out, and nobody compares them.
-func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.ConnectionView) {
+// while one of the sides must compare, and what else is read for it. A database that does not answer must not silence
+// a living instance: all of this has one second, the numbers are then left out, and nobody compares them.
+func (x *Exchange) sayHistory(ctx context.Context, link int64, beat *commands.Heartbeat) {
+	v := &beat.Connection
 	whole := x.mustCompare(link)
 	x.mu.Lock()
 	v.Agrees = link != 0 && x.history.link == link
@@ -60,6 +61,10 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	v.Differs = x.differs()
 	asking, done := x.brief(ctx)
 	defer done()
+	// A peer that was told the numbers alone would start what is frozen.
+	if err := x.sayFrozen(asking, beat); err != nil {
+		return
+	}
 	n, err := x.board.DB.Numbering(asking, x.id, whole, theirs)
 	if err != nil {
 		return
@@ -71,6 +76,7 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, v *commands.Conne
 	x.history.told, x.history.toldOn = n.Stored.Through, link
 	x.history.reuse.told = n.Digest != nil || n.Stored.Through == 0
 	x.mu.Unlock()
+	x.sayAudit(asking, v)
 }
 
 // answerable returns the peer's numbers without its question for what it has said, while

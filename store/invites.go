@@ -42,7 +42,7 @@ func (db *DB) AddInvite(ctx context.Context, v Invite) (expires time.Time, err e
 			VALUES ($1, $2, $3, $4, clock_timestamp() + $5, $6) ON CONFLICT (id) DO UPDATE SET id = excluded.id RETURNING expires_at`,
 			v.ID, v.Name, v.ProofKey, v.Uses, v.TTL, v.Actor).Scan(&expires)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "23514" {
-			return commands.Refuse(commands.Validation, "name %q is not 1 to 63 lower-case letters, digits and dashes", v.Name)
+			return commands.NotAName(v.Name)
 		}
 		if err != nil {
 			return err

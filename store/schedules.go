@@ -107,7 +107,7 @@ func (s Schedule) refuse(err error) error {
 	case "schedules_name":
 		return commands.Refuse(commands.Conflict, "a schedule named %s is there already", s.Name).Hinting("choose another name, or see what it does").Running("schedule", "show", s.Name)
 	case "name_is_a_name":
-		return commands.Refuse(commands.Validation, "name %q is not 1 to 63 lower-case letters, digits and dashes", commands.Clip(s.Name))
+		return commands.NotAName(s.Name)
 	case "overlap_is_known":
 		return commands.Refuse(commands.Validation, "overlap %q is none of skip, queue and replace", commands.Clip(s.Overlap))
 	}

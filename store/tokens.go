@@ -80,7 +80,7 @@ func (v NewToken) refuse(err error) error {
 	case "tokens_name":
 		return commands.Refuse(commands.Conflict, "a token named %s is there already", v.Name).Hinting("choose another name, or end it").Running("token", "revoke", v.Name)
 	case "name_is_a_name":
-		return commands.Refuse(commands.Validation, "name %q is not 1 to 63 lower-case letters, digits and dashes", commands.Clip(v.Name))
+		return commands.NotAName(v.Name)
 	case "workspace_is_a_name":
 		return commands.Refuse(commands.Validation, "workspace %q is neither * nor 1 to 63 lower-case letters, digits and dashes", commands.Clip(v.Workspace))
 	}

@@ -123,7 +123,7 @@ var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 func checkName(name string) error {
 	if !nameForm.MatchString(name) {
-		return commands.Refuse(commands.Validation, "name %q is not 1 to 63 lower-case letters, digits and dashes", commands.Clip(name))
+		return commands.NotAName(name)
 	}
 	return nil
 }

@@ -70,6 +70,31 @@ func TestAFreezeReachesASpokeThatWasCutOff(t *testing.T) {
 	}
 }
 
+// A hub that cannot read what is frozen says nothing that its spoke would start anything by.
+func TestAFreezeThatCannotBeReadStartsNothing(t *testing.T) {
+	t.Parallel()
+	m, open, waits := waiting(t, Plan{})
+	s := m.Spokes["attic"]
+	s.Proxy.Cut()
+	m.freezes(t, "", "connection", "attic")
+	release := m.Hub.holdTable(t, "freezes", "ACCESS EXCLUSIVE")
+	s.Proxy.Heal()
+	healed := time.Now()
+	Await(t, "an answer of the hub over the new link", func() bool {
+		at := s.hub(t).LastSeen
+		return at != nil && at.After(healed)
+	})
+	open()
+	m.never(t, waits)
+
+	release()
+
+	Await(t, "the freeze", func() bool { return s.Count(t, `SELECT count(*) FROM latches WHERE frozen`) == 1 })
+	m.never(t, waits)
+	m.freezes(t, "/lift", "connection", "attic")
+	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
+}
+
 // A kill from while the link was down is taken before anything is started behind it, however long it takes.
 func TestAKillComesBeforeTheFirstStartAfterTheLink(t *testing.T) {
 	t.Parallel()

@@ -58,10 +58,16 @@ func TestWhatIsOnItsWayIsRecalledToo(t *testing.T) {
 // holdInbox keeps an instance from taking anything in, until release.
 func (i *Instance) holdInbox(t *testing.T) (release func()) {
 	t.Helper()
+	return i.holdTable(t, "inbox", "SHARE")
+}
+
+// holdTable holds a table of an instance, until release.
+func (i *Instance) holdTable(t *testing.T, table, mode string) (release func()) {
+	t.Helper()
 	hold, err := pgx.Connect(t.Context(), pgtest.Admin(i.url))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = hold.Close(t.Context()) })
-	_, err = hold.Exec(t.Context(), `BEGIN; LOCK TABLE inbox IN SHARE MODE`)
+	_, err = hold.Exec(t.Context(), `BEGIN; LOCK TABLE `+table+` IN `+mode+` MODE`)
 	require.NoError(t, err)
 	return func() { require.NoError(t, hold.Close(t.Context())) }
 }
