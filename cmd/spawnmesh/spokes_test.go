@@ -19,15 +19,15 @@ func TestSpokesByHand(t *testing.T) {
 	t.Parallel()
 	m := startHub(t)
 	withCluster(t, m.Dir+"/attic")
-	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["commands"]+"isolation: none\nallow_root_agents: true\n", "--heartbeat", "1s", "--slots", "1"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["commands"]+"isolation: none\nallow_root_agents: true\n", "--heartbeat", "1s", "--slots", "2"))
 	h := hand{t: t, dir: m.Hub.Dir}
 	watching := h.begin("spokes", "-w")
 	shown := watching.lines()
 
 	require.Regexp(t, `^NAME +STATE +SLOTS +RUNNING +QUEUED +SEEN +VERDICT$`, shown())
-	require.Regexp(t, `^attic +active +1 +0 +0 +alive \S+ +takes work$`, shown())
+	require.Regexp(t, `^attic +active +2 +0 +0 +alive \S+ +takes work$`, shown())
 	require.Regexp(t, `(?m)^verdict +takes work$`, h.do("spokes", "show", "attic"))
-	require.Regexp(t, `^attic takes work; nothing keeps it from that \(0 of 1 slots in use, heard .+\)\n$`, h.do("why", "attic"))
+	require.Regexp(t, `^attic takes work; nothing keeps it from that \(0 of 2 slots in use, heard .+\)\n$`, h.do("why", "attic"))
 	requireAligned(t, strings.SplitAfter(h.do("spokes", "-o", "wide"), "\nevery")[0])
 	require.Equal(t, "attic\n", h.do("spokes", "-o", "name"))
 	h.refused(exitNotFound, "no agent, no spoke and no task is named nowhere", "why", "nowhere")
@@ -55,6 +55,7 @@ func TestSpokesByHand(t *testing.T) {
 }
 
 // namesakes makes what has the name of the spoke, and a task of the backlog.
+// One agent at a time leaves a slot free, so the spoke takes work all the while.
 func namesakes(t *testing.T, h hand) {
 	id := h.spawn("--spoke", "attic", "--title", "attic", "--", "false")
 	h.refused(exitMisuse, "attic names a spoke and the agent "+commands.ShortID(id), "why", "attic")
