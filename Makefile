@@ -122,6 +122,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_OUTAGE_BYTES=300000000 go test -count=1 -timeout 20m -v -run TestALongOutage ./spoke
 	SPAWNMESH_MEETINGS=200 go test -count=1 -timeout 20m -v -run TestNoMessageWaitsInACircle ./store
 	SPAWNMESH_RESTORES=1 SPAWNMESH_DISASTERS=100 SPAWNMESH_KEY_LOAD=600 go test -count=1 -timeout 30m -v -parallel 8 -run 'TestWhatWasRestoredGoesOnByItself|TestDisastersOneAfterTheOther|UnderLoad' ./internal/meshtest
+	SPAWNMESH_MODEL_CHECKS=300 go test -count=1 -timeout 30m -v -run TestModelOfHubAndSpoke ./internal/meshtest
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_EVERYDAY=2 go test -count=1 -v -run TestEverydayAgents ./spoke
 	SPAWNMESH_ESCAPES=500 go test -count=1 -timeout 30m -v -run TestNothingEscapes ./spoke/isolation
 	SPAWNMESH_API_REQUESTS=10000 go test -count=1 -timeout 30m -v -run TestTheAPIIsWhatItsDocumentSays ./internal/meshtest

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -203,4 +204,27 @@ func (p *Pair) Mirror(t testing.TB, task string) store.Mirror {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	return list[0]
+}
+
+// A Stand is how a task stands at its spoke.
+type Stand struct {
+	State   commands.State
+	Attempt int
+	Epoch   int64
+}
+
+// Standing returns how each task stands.
+func (s *Side) Standing(t testing.TB) map[string]Stand {
+	t.Helper()
+	all := map[string]Stand{}
+	require.NoError(t, s.DB.Read(t.Context(), "reading how tasks stand", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT id::text, state, attempt, epoch FROM standing`)
+		if err != nil {
+			return err
+		}
+		id, now := "", Stand{}
+		_, err = pgx.ForEachRow(rows, []any{&id, &now.State, &now.Attempt, &now.Epoch}, func() error { all[id] = now; return nil })
+		return err
+	}))
+	return all
 }

@@ -1,0 +1,273 @@
+package meshtest
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// modelChecks sets how many histories are tried: make chaos asks for more than the default.
+var modelChecks = sync.OnceFunc(func() {
+	checks := os.Getenv("SPAWNMESH_MODEL_CHECKS")
+	if checks == "" {
+		checks = "6"
+	}
+	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "70", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+})
+
+// Whatever a line between hub and spoke loses, repeats and reorders, and whatever workers say
+// with fences that hold, no longer hold or never did: both databases do what the reference
+// model does. Once everything has come through, both tell the same end of each task.
+func TestModelOfHubAndSpoke(t *testing.T) {
+	t.Parallel()
+	modelChecks()
+	rapid.Check(t, func(rt *rapid.T) {
+		tb := &carrier{TB: t, rt: rt}
+		defer tb.cleanup()
+		m := &machine{carrier: tb, pair: newPair(tb), ref: reference{tasks: map[string]*refTask{}}}
+		m.order(rt)
+		rt.Repeat(map[string]func(*rapid.T){"": m.agree, "order": m.order, "kill": m.kill, "claim": m.claim, "claim more": m.claim, "start": m.start, "start more": m.start,
+			"end": m.end, "end more": m.end, "ripen": m.ripen, "expire": m.expire, "to the spoke": m.toSpoke, "more to the spoke": m.toSpoke, "to the hub": m.toHub, "more to the hub": m.toHub})
+		m.settle()
+	})
+}
+
+// A carrier is a test whose failures are those of one history, and whose databases end with it.
+type carrier struct {
+	testing.TB
+	rt  *rapid.T
+	end []func()
+}
+
+func (c *carrier) Errorf(format string, args ...any) { c.rt.Errorf(format, args...) }
+func (c *carrier) FailNow()                          { c.rt.FailNow() }
+func (c *carrier) Fatalf(format string, args ...any) { c.rt.Fatalf(format, args...) }
+func (c *carrier) Failed() bool                      { return c.rt.Failed() }
+func (c *carrier) Cleanup(f func())                  { c.end = append(c.end, f) }
+
+func (c *carrier) cleanup() {
+	for _, f := range slices.Backward(c.end) {
+		f()
+	}
+}
+
+// machine drives two databases and the reference side by side.
+type machine struct {
+	*carrier
+	*pair
+	ref     reference
+	ids     []string
+	orders  [][]byte // every message of the hub,
+	reports [][]byte // and of the spoke: the line forgets none, so each may come again at any time
+	fences  []backlog.Fence
+}
+
+func (m *machine) order(rt *rapid.T) {
+	retries, rerun := rapid.IntRange(0, 2).Draw(rt, "retries"), rapid.Bool().Draw(rt, "rerun")
+	id := m.pair.Order(m, func(o *store.SpawnOrder) {
+		o.Spawn.MaxRetries = retries
+		if rerun {
+			o.Spawn.OnLoss = commands.LossReruns
+		}
+		m.ref.tasks[o.Spawn.Task] = &refTask{order: len(m.ids), retries: retries, losses: o.Spawn.Losses(), hub: commands.Queued}
+	})
+	m.ids, m.ref.tasks[id].command = append(m.ids, id), m.Mirror(m, id).Command
+	m.say()
+}
+
+// say puts on the line what either side has to say.
+func (m *machine) say() {
+	m.orders = append(m.orders, m.Hub.Due(m)...)
+	m.reports = append(m.reports, m.Spoke.Due(m)...)
+}
+
+func (m *machine) task(rt *rapid.T) string {
+	return m.ids[rapid.IntRange(0, len(m.ids)-1).Draw(rt, "task")]
+}
+
+func (m *machine) kill(rt *rapid.T) {
+	id := m.task(rt)
+	sent, err := m.Hub.DB.OrderKill(m.Context(), commands.Kill{Task: id, Reason: "enough", GraceMS: 1000}, time.Hour, "test")
+	require.NoError(m, err)
+	require.Equal(m, !m.ref.tasks[id].hub.Terminal(), sent)
+	m.say()
+}
+
+// some draws messages of a line in any order, some twice: mostly of the newest, so that several are about one task.
+func some(rt *rapid.T, line [][]byte) (list [][]byte) {
+	first := 0
+	if rapid.Bool().Draw(rt, "new ones") {
+		first = max(0, len(line)-8)
+	}
+	for range rapid.IntRange(1, 8).Draw(rt, "messages") {
+		list = append(list, line[rapid.IntRange(first, len(line)-1).Draw(rt, "message")])
+	}
+	return list
+}
+
+func (m *machine) toSpoke(rt *rapid.T) { m.carryToSpoke(some(rt, m.orders)) }
+
+func (m *machine) carryToSpoke(envelopes [][]byte) {
+	batch := m.Spoke.Read(m, envelopes...)
+	m.takeSome(m, batch)
+	m.ref.take(batch)
+	m.say()
+}
+
+func (m *machine) toHub(rt *rapid.T) {
+	if len(m.reports) == 0 {
+		rt.Skip("nothing is said yet")
+	}
+	m.carryToHub(some(rt, m.reports))
+}
+
+func (m *machine) carryToHub(envelopes [][]byte) {
+	m.ref.hear(m.report(m, envelopes...))
+	m.say()
+}
+
+func (m *machine) claim(rt *rapid.T) { m.claims(rapid.IntRange(1, 3).Draw(rt, "claims")) }
+
+func (m *machine) claims(n int) {
+	ready := m.ref.ready()
+	for _, c := range m.pair.claim(m, n) {
+		require.Contains(m, ready, c.Fence.Task)
+		ready = slices.DeleteFunc(ready, func(id string) bool { return id == c.Fence.Task })
+		n--
+		t := m.ref.tasks[c.Fence.Task]
+		t.attempt, t.epoch, t.state, t.later = t.attempt+1, t.epoch+1, commands.Claimed, false
+		require.Equal(m, backlog.Fence{Task: c.Fence.Task, Attempt: t.attempt, Epoch: t.epoch}, c.Fence)
+		m.fences = append(m.fences, c.Fence)
+	}
+	require.True(m, n == 0 || len(ready) == 0, "%d more could be claimed", len(ready))
+	m.say()
+}
+
+// fence draws one that was handed out, that of a kill, or one that never was.
+func (m *machine) fence(rt *rapid.T) backlog.Fence {
+	if len(m.fences) == 0 {
+		rt.Skip("nothing is claimed yet")
+	}
+	f := m.fences[rapid.IntRange(0, len(m.fences)-1).Draw(rt, "fence")]
+	f.Epoch += int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1, 2}).Draw(rt, "later"))
+	return f
+}
+
+func (m *machine) start(rt *rapid.T) {
+	f := m.fence(rt)
+	t := m.ref.tasks[f.Task]
+	held, err := m.backlog.Record(m.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
+	require.NoError(m, err)
+	require.Equal(m, []bool{t.holds(f)}, held)
+	if held[0] {
+		t.state = commands.Running
+	}
+	m.say()
+}
+
+// ends are the outcomes of attempts that a supervisor tells.
+var ends = []commands.Outcome{commands.Succeeded, commands.AttemptFailed, commands.AttemptFailed, commands.TimedOut, commands.Interrupted, commands.Interrupted, commands.Released, commands.CouldNotStart, commands.Parked}
+
+func (m *machine) end(rt *rapid.T) {
+	f, o := m.fence(rt), rapid.SampledFrom(ends).Draw(rt, "outcome")
+	if o == commands.CouldNotStart && m.ref.tasks[f.Task].state == commands.Running {
+		rt.Skip("it was started")
+	}
+	m.endAs(f, o)
+}
+
+func (m *machine) endAs(f backlog.Fence, o commands.Outcome) {
+	t := m.ref.tasks[f.Task]
+	holds := t.holds(f)
+	require.Equal(m, holds, m.pair.end(m, f, o), "%s of %+v", o, f)
+	if holds {
+		t.end(o)
+	}
+	require.NoError(m, m.Spoke.Exec(`UPDATE due SET at = 'infinity'`)) // until ripen says so, however short the back-off
+	m.say()
+}
+
+// ripen ends the back-off of everything that waits for one.
+func (m *machine) ripen(*rapid.T) {
+	m.pair.ripen(m)
+	_, err := m.backlog.Sweep(m.Context(), time.Second)
+	require.NoError(m, err)
+	for t := range maps.Values(m.ref.tasks) {
+		t.later = false
+	}
+	m.say()
+}
+
+// expire lets the time of every order run out that waits for its first attempt: a later one is no new order.
+func (m *machine) expire(rt *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(rt, "expire") > 0 { // it ends what the others need
+		rt.Skip("not yet")
+	}
+	require.NoError(m, m.Spoke.Exec(`UPDATE ready SET expires_at = clock_timestamp() WHERE attempt = 1`))
+	_, err := m.backlog.Sweep(m.Context(), time.Second)
+	require.NoError(m, err)
+	for _, id := range m.ref.ready() {
+		if t := m.ref.tasks[id]; t.attempt == 0 {
+			t.state = commands.Expired
+			t.epoch++
+		}
+	}
+	m.say()
+}
+
+// agree compares what either database tells with the reference.
+func (m *machine) agree(*rapid.T) {
+	theirs := m.Spoke.Standing(m)
+	for _, id := range m.ids {
+		t := m.ref.tasks[id]
+		require.Equal(m, t.stands(), theirs[id], "task %d at the spoke", t.order)
+		if was := t.was; was != "" && was != t.state {
+			require.True(m, listed(was, t.state), "the table has no move from %s to %s", was, t.state)
+		}
+		t.was = t.state
+		mirror := m.Mirror(m, id)
+		require.Equal(m, t.hub, mirror.State, "task %d at the hub", t.order)
+		require.Equal(m, t.toldAttempt, mirror.Attempt, "attempt of task %d at the hub", t.order)
+	}
+}
+
+// listed reports whether the table of the model has a move.
+func listed(from, to commands.State) bool {
+	return slices.ContainsFunc(commands.Transitions, func(x commands.Transition) bool { return x.From == from && x.To == to })
+}
+
+// settle carries everything over the line and ends what runs, until nothing is left to do.
+func (m *machine) settle() {
+	for range 200 {
+		if m.carryToSpoke(m.orders); len(m.reports) > 0 {
+			m.carryToHub(m.reports)
+		}
+		m.agree(nil)
+		if m.ref.over() {
+			return
+		}
+		m.ripen(nil)
+		m.claims(100)
+		for id, t := range m.ref.tasks {
+			if t.held() {
+				m.endAs(backlog.Fence{Task: id, Attempt: t.attempt, Epoch: t.epoch}, commands.Succeeded)
+			}
+		}
+	}
+	require.Fail(m, "tasks do not end")
+}

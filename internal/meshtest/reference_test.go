@@ -1,0 +1,169 @@
+package meshtest
+
+import (
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// reference is hub and spoke as the model describes them: what a spoke holds of each task,
+// and what its hub knows of that by the reports which came through.
+type reference struct {
+	tasks map[string]*refTask
+}
+
+type refTask struct {
+	order           int
+	retries, losses int // that are left
+
+	// At the spoke.
+	here, barred bool           // it has come; it was killed before
+	state, was   commands.State // and when it was compared last
+	later        bool           // it waits for its back-off
+	killed       bool           // its lease was taken: however it ends, it is cancelled
+	attempt      int
+	epoch        int64
+
+	// At the hub.
+	command     string // the order's message
+	hub         commands.State
+	newest      int64 // number of the newest report that came
+	toldAttempt int
+}
+
+func (t *refTask) held() bool { return t.state == commands.Claimed || t.state == commands.Running }
+
+func (t *refTask) holds(f backlog.Fence) bool {
+	return t.held() && f.Attempt == t.attempt && f.Epoch == t.epoch
+}
+
+// stands is what a spoke tells of a task.
+func (t *refTask) stands() storetest.Stand {
+	if !t.here {
+		return storetest.Stand{}
+	}
+	return storetest.Stand{State: t.state, Attempt: t.attempt, Epoch: t.epoch}
+}
+
+// ready lists what can be claimed.
+func (r *reference) ready() (ids []string) {
+	for id, t := range r.tasks {
+		if t.state == commands.Queued && !t.later {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// over reports whether both sides know the end of every task.
+func (r *reference) over() bool {
+	for _, t := range r.tasks {
+		if !t.hub.Terminal() || t.here && !t.state.Terminal() {
+			return false
+		}
+	}
+	return true
+}
+
+// take is what commands do at a spoke: kills first, each message once.
+func (r *reference) take(batch []*store.Incoming) {
+	for _, m := range batch {
+		if _, ok := m.Body.(*commands.Kill); ok && m.Code == "" {
+			r.tasks[m.Task()].kill()
+		}
+	}
+	for _, m := range batch {
+		if _, ok := m.Body.(*commands.Spawn); ok && m.Code == "" {
+			t := r.tasks[m.Task()]
+			t.here, t.state = true, commands.Queued
+		}
+	}
+}
+
+func (t *refTask) kill() {
+	switch {
+	case !t.here:
+		t.barred = true
+	case t.held():
+		t.killed = true
+		t.epoch++
+	case !t.state.Terminal():
+		t.state = commands.Cancelled
+		t.epoch++
+	}
+}
+
+// end is what the end of an attempt leads to.
+func (t *refTask) end(o commands.Outcome) {
+	switch {
+	case t.killed:
+		t.state = commands.Cancelled
+	case o == commands.Succeeded:
+		t.state = commands.Completed
+	case o == commands.TimedOut:
+		t.state = commands.Expired
+	case o == commands.CouldNotStart:
+		t.state = commands.Unavailable
+	case o == commands.Released, o == commands.Parked:
+		t.state, t.later = commands.Queued, true
+	case o == commands.AttemptFailed:
+		t.again(t.retries)
+	case o == commands.Interrupted:
+		t.again(t.losses)
+	default:
+		panic(fmt.Sprintf("the reference knows no outcome %s", o))
+	}
+}
+
+// again queues a task once more, while there are retries left. Those of failures and of losses are counted together.
+func (t *refTask) again(left int) {
+	if left <= 0 {
+		t.state = commands.Failed
+		return
+	}
+	t.state, t.later = commands.Queued, true
+	t.retries, t.losses = t.retries-1, t.losses-1
+}
+
+// hear is what a hub makes of reports: the end wins, else what was said last.
+func (r *reference) hear(batch []*store.Incoming) {
+	for _, m := range batch {
+		t, ok := r.tasks[m.Task()]
+		if !ok || m.Header.Re == nil || m.Header.Re.ID != t.command {
+			continue // an answer to a kill says nothing of the order
+		}
+		state, attempt, end := says(m.Body)
+		if state == "" {
+			continue
+		}
+		t.toldAttempt = max(t.toldAttempt, attempt)
+		if !t.hub.Terminal() && (end || m.Header.Seq > t.newest) {
+			t.hub = state
+		}
+		t.newest = max(t.newest, m.Header.Seq)
+	}
+}
+
+// says reads what a report says of its task, "" where it says nothing.
+func says(body commands.Body) (state commands.State, attempt int, end bool) {
+	switch b := body.(type) {
+	case *commands.Accepted:
+		if !b.State.Terminal() {
+			return b.State, 0, false
+		}
+	case *commands.Started:
+		return commands.Running, b.Attempt, false
+	case *commands.Ended:
+		return b.State, b.Attempt, false
+	case *commands.Result:
+		return b.State, b.Attempt, true
+	case *commands.RefusedBody:
+		if b.Code == commands.Tombstone {
+			return commands.Cancelled, 0, true
+		}
+	}
+	return "", 0, false
+}
