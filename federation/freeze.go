@@ -125,9 +125,9 @@ func (x *Exchange) sayFrozen(ctx context.Context, beat *commands.Heartbeat) erro
 		}
 		return err
 	}
-	why, err := x.board.DB.FrozenHere(ctx, x.id)
+	held, err := x.board.DB.FrozenHere(ctx, x.id)
 	if err == nil && beat.StartsNone == "" {
-		beat.StartsNone = why
+		beat.StartsNone = held.Why()
 	}
 	return err
 }

@@ -44,6 +44,7 @@ type SpokeView struct {
 	Full         bool                    `json:"full,omitempty"`        // no more of its messages are kept
 	FullSince    *time.Time              `json:"full_since,omitempty"`
 	Frozen       *commands.Freeze        `json:"frozen,omitempty"`       // what is ordered on it is frozen here
+	FrozenScope  string                  `json:"frozen_scope,omitempty"` // what lifts that
 	Differs      string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
 	RefusesKeys  signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
 	KeyRevoked   bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
@@ -96,8 +97,8 @@ func (h *Hub) counted(ctx context.Context) (c counts, err error) {
 func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeView {
 	v := ViewOf(s)
 	v.Unconfirmed, v.Queues = c.unconfirmed[s.ID], queues
-	if f := c.frozen.Of(s.ID); f != nil && f.Frozen && !s.State.Ended() {
-		v.Frozen = f
+	if h := c.frozen.Holds(s.Connection); h != nil && !s.State.Ended() {
+		v.Frozen, v.FrozenScope = &h.Freeze, h.Scope
 	}
 	if s.Beat != nil {
 		v.Running = max(v.Running, c.running[s.ID])

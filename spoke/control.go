@@ -84,6 +84,8 @@ type HubView struct {
 	RefusesKeys signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
 	KeyRevoked  bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
 	Refuses     *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the hub signs with, which has ended here
+	Frozen      *commands.Freeze        `json:"frozen,omitempty"`       // what it orders is frozen here
+	FrozenScope string                  `json:"frozen_scope,omitempty"` // what lifts that
 	Says        commands.ConnectionView `json:"peer_says"`              // what the hub says about the connection
 	Queues      []federation.QueueView  `json:"queues,omitempty"`       // what waits at the hub to be taken here; empty without a link
 }
@@ -96,7 +98,10 @@ func (s *Spoke) Hubs(ctx context.Context) ([]HubView, error) {
 	}
 	list, queues := make([]HubView, 0), s.board.Queues(ctx, store.Obeys)
 	for _, c := range s.board.Statuses(store.Obeys) {
-		v := s.viewOfHub(c, grants)
+		v, err := s.viewOfHub(ctx, c, grants)
+		if err != nil {
+			return nil, err
+		}
 		v.Queues = queues[c.ID]
 		list = append(list, v)
 	}
@@ -106,12 +111,15 @@ func (s *Spoke) Hubs(ctx context.Context) ([]HubView, error) {
 // Hub returns one of them.
 func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 	grants, err := s.DB.Grants(ctx)
-	v := s.viewOfHub(c, grants)
+	if err != nil {
+		return HubView{}, err
+	}
+	v, err := s.viewOfHub(ctx, c, grants)
 	v.Queues = s.board.QueuesOf(ctx, c.Connection)
 	return v, err
 }
 
-func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerms) HubView {
+func (s *Spoke) viewOfHub(ctx context.Context, c federation.Status, grants map[string]store.GrantTerms) (HubView, error) {
 	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
 		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
@@ -122,7 +130,14 @@ func (s *Spoke) viewOfHub(c federation.Status, grants map[string]store.GrantTerm
 	if says, ok := c.PeerSays(); ok {
 		v.LastSeen, v.Says = &c.Beat.At, says
 	}
-	return v
+	if c.State.Ended() {
+		return v, nil
+	}
+	held, err := s.DB.FrozenHere(ctx, c.ID)
+	if held != nil {
+		v.Frozen, v.FrozenScope = &held.Freeze, held.Scope
+	}
+	return v, err
 }
 
 // A GrantChange says what is to change of what a hub may ask for; nil stays.

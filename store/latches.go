@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -49,6 +51,20 @@ func (db *DB) Freezes(ctx context.Context) (f Freezes, err error) {
 	return f, nil
 }
 
+// Holds returns the oldest freeze that binds what is ordered over c; nil where none does.
+func (f Freezes) Holds(c Connection) *Hold {
+	v := f.Of(c.ID)
+	if v == nil || !v.Frozen {
+		return nil
+	}
+	first := f.list[slices.IndexFunc(f.list, func(x frozen) bool { return x.conn == "" || x.conn == c.ID })]
+	h := &Hold{Freeze: *v, Scope: "instance"}
+	if first.conn != "" {
+		h.Scope = "connection:" + c.Name
+	}
+	return h
+}
+
 // Of is what is told to the peer of a connection; nil where nothing was ever frozen here.
 func (f Freezes) Of(conn string) *commands.Freeze {
 	if f.number == 0 {
@@ -67,15 +83,36 @@ func (f Freezes) Of(conn string) *commands.Freeze {
 	return v
 }
 
-// FrozenHere says why nothing is started here for the peer of a connection that this instance obeys: who has frozen
-// that here, and the reason. It is "" where nobody has.
-func (db *DB) FrozenHere(ctx context.Context, conn string) (why string, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT coalesce((SELECT 'frozen by ' || actor || ': ' || reason FROM freezes
-		WHERE scope = 'instance' OR workspace = 'main' AND (scope = 'workspace' OR scope = 'lane' AND target = 'default' OR scope = 'connection' AND target = $1) ORDER BY id LIMIT 1), '')`, conn).Scan(&why)
-	if err != nil {
-		return "", fmt.Errorf("reading what is frozen here: %w", err)
+// A Hold is the oldest freeze of this side that holds up what goes over a connection.
+type Hold struct {
+	commands.Freeze
+	Scope string // as "freeze" takes it, which lifts it
+}
+
+// Why says in a line who has frozen that and why; "" where nobody has.
+func (h *Hold) Why() string {
+	if h == nil {
+		return ""
 	}
-	return commands.Clean(why, 1000), nil
+	return commands.Clean("frozen by "+h.By+": "+h.Reason, 1000)
+}
+
+// FrozenHere returns what keeps this side from starting what the peer of a connection that it obeys orders; nil where nothing does.
+func (db *DB) FrozenHere(ctx context.Context, conn string) (*Hold, error) {
+	h := &Hold{Freeze: commands.Freeze{Frozen: true}}
+	var since time.Time
+	err := db.pool.QueryRow(ctx, `SELECT n.last, concat_ws(':', f.scope, CASE f.scope WHEN 'connection' THEN (SELECT peer_name FROM connections WHERE id::text = $1) ELSE nullif(f.target, '') END), f.actor, f.reason, f.since
+		FROM freeze_numbers n, freezes f WHERE f.scope = 'instance' OR f.workspace = 'main' AND
+			(f.scope = 'workspace' OR f.scope = 'lane' AND f.target = 'default' OR f.scope = 'connection' AND f.target = $1) ORDER BY f.id LIMIT 1`, conn).
+		Scan(&h.Number, &h.Scope, &h.By, &h.Reason, &since)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading what is frozen here: %w", err)
+	}
+	h.Since = since.UnixMilli()
+	return h, nil
 }
 
 // lastControl returns the number of the newest control that was sent over a connection, 0 for none.

@@ -90,3 +90,27 @@ func TestStartsWaitForTheNewestControl(t *testing.T) {
 	require.Eventually(t, func() bool { return may() == 1 }, time.Minute, time.Millisecond, "it ends by itself")
 	require.NotEqual(t, store.Revoked, s.Conn.State)
 }
+
+// The oldest freeze of a host that holds up what a hub orders is named as the command takes it.
+func TestWhatIsFrozenHere(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewPair(t).Spoke
+	held := func() *store.Hold {
+		h, err := s.DB.FrozenHere(t.Context(), s.Conn.ID)
+		require.NoError(t, err)
+		return h
+	}
+	require.Nil(t, held())
+	require.Empty(t, held().Why())
+	for scope, f := range map[string][3]string{"instance": {"", "instance", ""}, "workspace": {"main", "workspace", ""}, "lane:default": {"main", "lane", "default"},
+		"connection:" + s.Conn.Name: {"main", "connection", s.Conn.ID}, "": {"main", "lane", "slow"}} {
+		require.NoError(t, s.Exec(`DELETE FROM freezes`))
+		require.NoError(t, s.Exec(`INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, 'my turn', 'uid:0')`, f[0], f[1], f[2]))
+		if scope == "" {
+			require.Nil(t, held(), "of another lane")
+			continue
+		}
+		require.Equal(t, scope, held().Scope)
+		require.Equal(t, "frozen by uid:0: my turn", held().Why())
+	}
+}

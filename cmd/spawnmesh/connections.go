@@ -186,11 +186,11 @@ func (a *app) printConnection(v connectionView) error {
 	}
 	if !v.State.Ended() {
 		list.add("differs", v.Differs)
-		for _, f := range []*commands.Freeze{v.Frozen, v.Says.Freeze} {
-			if f != nil && f.Frozen {
-				since := time.UnixMilli(f.Since)
-				list.add("frozen", fmt.Sprintf("since %s by %s: %s", clock(&since), inLine(f.By), inLine(f.Reason)))
-			}
+		if f := v.Frozen; f != nil {
+			list.add("frozen", "here "+frozenSince(f)+"; to lift that: "+a.lift(v))
+		}
+		if f := v.Says.Freeze; f != nil && f.Frozen {
+			list.add("frozen", "there "+frozenSince(f))
 		}
 	}
 	list.add("rate", strings.Join(overRate(v), "; "))
@@ -204,6 +204,11 @@ func (a *app) printConnection(v connectionView) error {
 		list.add("agents", fmt.Sprintf("%d here now", v.Running))
 	}
 	return a.align(append(list, a.heardOf(v)...), 0)
+}
+
+func frozenSince(f *commands.Freeze) string {
+	since := time.UnixMilli(f.Since)
+	return fmt.Sprintf("since %s by %s: %s", clock(&since), inLine(f.By), inLine(f.Reason))
 }
 
 // heardOf is what a spoke said of itself in its last heartbeat.

@@ -21,7 +21,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
-	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
@@ -251,6 +250,10 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		if v.Full && !v.State.Ended() {
 			list = append(list, control.Check{Name: "inbox of " + v.Name, Problem: "no more of its messages are kept" + sinceOf(v.FullSince) + "; they wait there, and what becomes of agents is not known; to make room, " + inboxNext})
 		}
+		if !isSpoke(v) {
+			list = append(list, a.checkHub(v)...)
+			continue
+		}
 		state := suspension(v)
 		if state == "" && !v.Linked {
 			state = "not linked, " + heardOf(v)
@@ -264,8 +267,18 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 		if state == "" && v.StartsNone != "" {
 			state = "starts nothing now: " + inLine(v.StartsNone)
 		}
-		if v.Authority == store.Commands && !v.State.Ended() && state != "" {
+		if !v.State.Ended() && state != "" {
 			list = append(list, note(aboutSpoke+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
+		}
+	}
+	return list
+}
+
+// checkHub says why nothing is started here for a hub: somebody has frozen it, here or there.
+func (a *app) checkHub(v connectionView) (list []control.Check) {
+	for _, r := range a.troubles(v) {
+		if r.Stage == "freeze" {
+			list = append(list, note("hub "+v.Name, r.What))
 		}
 	}
 	return list

@@ -65,9 +65,12 @@ func (a *app) troubles(v connectionView) (list []backlog.WhyReason) {
 			list = append(list, backlog.WhyReason{Stage: stage, What: what, Hint: hint})
 		}
 	}
-	if f := v.Frozen; f != nil {
+	if f := v.Frozen; f != nil && !isSpoke(v) {
 		since := time.UnixMilli(f.Since)
-		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("gets nothing: what is ordered on it is frozen by %s: %s", f.By, inLine(f.Reason)), Since: &since, Hint: "spawnmesh freeze list"})
+		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("nothing that it orders is started: frozen here by %s: %s; to lift that: %s", f.By, inLine(f.Reason), a.lift(v)), Since: &since})
+	} else if f != nil {
+		since := time.UnixMilli(f.Since)
+		list = append(list, backlog.WhyReason{Stage: "freeze", What: fmt.Sprintf("gets nothing: what is ordered on it is frozen by %s: %s", f.By, inLine(f.Reason)), Since: &since, Hint: a.lift(v)})
 	}
 	if f := v.Says.Freeze; f != nil && f.Frozen {
 		since := time.UnixMilli(f.Since)
@@ -90,6 +93,11 @@ func (a *app) troubles(v connectionView) (list []backlog.WhyReason) {
 		add(q.Problem != "", "queue", q.Queue+": "+q.Problem, "")
 	}
 	return list
+}
+
+// lift is the command that ends the freeze of this side that holds up a connection.
+func (a *app) lift(v connectionView) string {
+	return a.line("unfreeze", "--scope", v.FrozenScope, "--reason", "WHY")
 }
 
 // verdictOn says whether a spoke takes work, or what first keeps it from that.

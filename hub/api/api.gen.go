@@ -889,6 +889,9 @@ type Connection struct {
 	// Frozen While it is frozen, nothing that a hub has ordered over the connection is started. Each change has a higher number than all before.
 	Frozen Latch `json:"frozen,omitempty,omitzero"`
 
+	// FrozenScope What to lift so that it is not frozen here: instance, or connection:NAME; at a spoke also workspace or a lane.
+	FrozenScope string `json:"frozen_scope,omitempty,omitzero"`
+
 	// Full No more of the messages of the peer are kept here; they wait there.
 	Full      bool      `json:"full,omitempty,omitzero"`
 	FullSince time.Time `json:"full_since,omitempty,omitzero"`

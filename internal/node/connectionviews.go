@@ -20,7 +20,7 @@ func spokeOf(s hub.SpokeView) api.Connection {
 	v.Limited, v.Full, v.FullSince, v.Differs = s.Limited, s.Full, when(s.FullSince), s.Differs
 	v.RefusesKeys, v.KeyRevoked = string(s.RefusesKeys), s.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(s.Refuses), saysOf(s.Says), mapped(s.Queues, queueOf)
-	v.Frozen = latchOf(s.Frozen)
+	v.Frozen, v.FrozenScope = latchOf(s.Frozen), s.FrozenScope
 	return v
 }
 
@@ -32,6 +32,7 @@ func hubOf(h spoke.HubView) api.Connection {
 	v.Limited, v.Full, v.FullSince, v.Differs, v.Untold = h.Limited, h.Full != nil, when(h.Full), h.Differs, h.Untold
 	v.RefusesKeys, v.KeyRevoked = string(h.RefusesKeys), h.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(h.Refuses), saysOf(h.Says), mapped(h.Queues, queueOf)
+	v.Frozen, v.FrozenScope = latchOf(h.Frozen), h.FrozenScope
 	return v
 }
 
