@@ -172,6 +172,7 @@ type AuditHead struct {
 	Checkpoint string   `json:"checkpoint,omitempty"` // a signed note
 	From       int64    `json:"from,omitempty"`       // the leaves of the tree that the one in Checkpoint begins with
 	Proof      []string `json:"proof,omitempty"`      // of that, in base64
+	Refused    string   `json:"refused,omitempty"`    // why a checkpoint of the other side was refused, in the era that is kept; "" = none was
 }
 
 func (h *AuditHead) check() error {
@@ -186,7 +187,7 @@ func (h *AuditHead) check() error {
 	if len(h.Checkpoint) > 512 {
 		return Refuse(Validation, "a checkpoint of %d bytes, limit 512", len(h.Checkpoint))
 	}
-	return nil
+	return checkText("why a checkpoint was refused", h.Refused, maxWhy)
 }
 
 func (f *Freeze) check() error {

@@ -18,6 +18,7 @@ type witness struct {
 	era, kept int64
 	seen      string // the note that was looked at last
 	proofFrom int64  // with the proof that came with it
+	refused   string // why one of this era was
 }
 
 // ShowCheckpoint is what peers are shown of the audit of this instance from now on.
@@ -40,7 +41,7 @@ func (x *Exchange) sayAudit(ctx context.Context, v *commands.ConnectionView) {
 	if err != nil || theirs == nil && x.peer.Load().Authority == store.Commands {
 		return
 	}
-	v.Audit = &commands.AuditHead{Era: w.era, Kept: w.kept}
+	v.Audit = &commands.AuditHead{Era: w.era, Kept: w.kept, Refused: commands.CleanReason(w.refused)}
 	mine := x.board.checkpoint.Load()
 	if mine == nil || theirs == nil || theirs.Era == mine.Era && theirs.Kept == mine.Size {
 		return
@@ -74,7 +75,7 @@ func (x *Exchange) witnessed(ctx context.Context) (witness, error) {
 	}
 	w.read = true
 	if len(list) > 0 {
-		w.era, w.kept = list[0].Era, list[0].Size
+		w.era, w.kept, w.refused = list[0].Era, list[0].Size, list[0].Why
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -84,6 +85,9 @@ func (x *Exchange) witnessed(ctx context.Context) (witness, error) {
 
 // witnessAudit keeps the checkpoint in a heartbeat, or says that it does not go on from what is kept.
 func (x *Exchange) witnessAudit(ctx context.Context, p *Peer, h *commands.AuditHead) error {
+	if h != nil && h.Refused != "" && x.auditRefused.CompareAndSwap(false, true) {
+		x.log.ErrorContext(ctx, "the peer refuses the audit of this instance: it is not what it was", "code", commands.AuditBroken, "why", h.Refused)
+	}
 	w, err := x.witnessed(ctx)
 	if err != nil || h == nil || h.Checkpoint == "" || w.seen == h.Checkpoint && w.proofFrom == h.From {
 		return err
@@ -114,8 +118,12 @@ func (x *Exchange) keepCheckpoint(ctx context.Context, p *Peer, c store.Checkpoi
 		if w.kept > 0 && c.Era > w.era {
 			x.log.WarnContext(ctx, "the audit of the peer begins anew: its database was restored from a backup", "rows", c.Size, "kept", w.kept)
 		}
+		if c.Era > w.era {
+			w.refused = ""
+		}
 		w.era, w.kept = c.Era, c.Size
 	case news:
+		w.refused = err.Error()
 		x.log.ErrorContext(ctx, "the audit of the peer is not what it was; what it shows is kept as evidence", "code", commands.AuditBroken, "why", err)
 	}
 	return err

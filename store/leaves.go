@@ -12,20 +12,25 @@ import (
 // AuditLeaves returns up to most leaves of the tree from one on, and how many the tree has.
 func (db *DB) AuditLeaves(ctx context.Context, from int64, most int) (list []audittree.Leaved, size int64, err error) {
 	err = db.Read(ctx, "reading the leaves of the audit", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT l.leaf, l.seq, a.seq IS NOT NULL, `+leafColumnsOrNone+`
-			FROM (SELECT leaf, seq FROM audit_leaves WHERE leaf >= $1 ORDER BY leaf LIMIT $2) AS l LEFT JOIN audit a ON a.seq = l.seq ORDER BY l.leaf`, from, most)
-		if err != nil {
-			return err
-		}
-		if list, err = pgx.CollectRows(rows, scanLeaf); err != nil {
-			return err
-		}
-		if err := addHashes(ctx, conn, list); err != nil {
+		if list, err = readLeaves(ctx, conn, from, most); err != nil {
 			return err
 		}
 		return conn.QueryRow(ctx, `SELECT coalesce(max(size), 0) FROM audit_tree`).Scan(&size)
 	})
 	return list, size, err
+}
+
+func readLeaves(ctx context.Context, q querier, from int64, most int) ([]audittree.Leaved, error) {
+	rows, err := q.Query(ctx, `SELECT l.leaf, l.seq, a.seq IS NOT NULL, `+leafColumnsOrNone+`
+		FROM (SELECT leaf, seq FROM audit_leaves WHERE leaf >= $1 ORDER BY leaf LIMIT $2) AS l LEFT JOIN audit a ON a.seq = l.seq ORDER BY l.leaf`, from, most)
+	if err != nil {
+		return nil, err
+	}
+	list, err := pgx.CollectRows(rows, scanLeaf)
+	if err == nil {
+		err = addHashes(ctx, q, list)
+	}
+	return list, err
 }
 
 // leafColumnsOrNone are [leafColumns] where there may be no row.
@@ -43,13 +48,13 @@ func scanLeaf(row pgx.CollectableRow) (l audittree.Leaved, err error) {
 }
 
 // addHashes adds to leaves what the tree has of each; one that is gone stays zero.
-func addHashes(ctx context.Context, conn *pgxpool.Conn, list []audittree.Leaved) error {
+func addHashes(ctx context.Context, q querier, list []audittree.Leaved) error {
 	places, at := make([]int64, len(list)), map[int64]int{}
 	for i, l := range list {
 		places[i] = audittree.Place(l.Leaf)
 		at[places[i]] = i
 	}
-	rows, err := conn.Query(ctx, `SELECT h.place, h.hash FROM unnest($1::bigint[]) AS u (place), LATERAL (SELECT place, hash FROM audit_hashes WHERE place = u.place) AS h`, places)
+	rows, err := q.Query(ctx, `SELECT h.place, h.hash FROM unnest($1::bigint[]) AS u (place), LATERAL (SELECT place, hash FROM audit_hashes WHERE place = u.place) AS h`, places)
 	if err != nil {
 		return err
 	}

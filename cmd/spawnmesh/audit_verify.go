@@ -186,6 +186,12 @@ func (a *app) printVerified(v *verifying, err error) error {
 	if s.Restored != nil {
 		fmt.Fprintf(a.out, "the database was restored from a backup at %s: what was audited between is not here\n", clock(s.Restored))
 	}
+	if s.Kept > 0 {
+		fmt.Fprintf(a.out, "it goes on from %s of --checkpoint, too\n", amount(int64(s.Kept), "checkpoint"))
+		return nil
+	}
+	fmt.Fprintf(a.out, "that was the newest checkpoint here; whether rows were cut off with it shows only one that a peer keeps: there %s, here %s\n",
+		"spawnmesh audit checkpoints --peer NAME -o json", a.line("audit", "verify", "--checkpoint", "FILE"))
 	return nil
 }
 

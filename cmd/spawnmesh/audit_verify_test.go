@@ -37,7 +37,9 @@ func TestAuditVerify(t *testing.T) {
 		b.do("backlog", "claim", "--id", id)
 	}
 	h := b.hand
-	require.Regexp(t, `^the audit of mi1\w+ is whole: \d+ rows of \d+ leaves\n`, h.do("audit", "verify"))
+	verified := h.do("audit", "verify")
+	require.Regexp(t, `^the audit of mi1\w+ is whole: \d+ rows of \d+ leaves\n`, verified)
+	require.Regexp(t, `\nthat was the newest checkpoint here; whether rows were cut off with it shows only one that a peer keeps: there spawnmesh audit checkpoints --peer NAME -o json, here .* audit verify --checkpoint FILE\n$`, verified)
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	require.Contains(t, h.do("audit", "export", file), file+" with ")
 	h.refused(exitMisuse, "file exists", "audit", "export", file)
@@ -69,9 +71,13 @@ func TestAuditVerify(t *testing.T) {
 	}
 	note := filepath.Join(t.TempDir(), "kept")
 	require.NoError(t, os.WriteFile(note, []byte(noteOf(t, lines[0])), 0o600))
-	require.Contains(t, h.do("audit", "verify", "--checkpoint", note), "is whole")
+	held := h.do("audit", "verify", "--checkpoint", note)
+	require.Contains(t, held, "is whole")
+	require.Contains(t, held, "it goes on from 1 checkpoint of --checkpoint, too\n")
 
+	require.Regexp(t, `(?m)^audit +the newest \d+ rows of \d+ that its checkpoint of \S+ \S+ covers are as they were$`, h.run("", "doctor").out)
 	tampering(t, url, `UPDATE audit SET why = 'nothing' WHERE seq = 2`)
+	require.Regexp(t, `(?m)^audit +WRONG: .*the audit was changed: row 2 \(.*\) is not what it was when it became leaf 1`, h.run("", "doctor").out)
 	got := h.run("", "audit", "verify", "-o", "json")
 	require.Equal(t, exitUntrusted, got.code)
 	require.Contains(t, got.err, string(commands.AuditBroken))

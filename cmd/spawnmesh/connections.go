@@ -193,6 +193,9 @@ func (a *app) printConnection(v connectionView) error {
 			list.add("frozen", "there "+frozenSince(f))
 		}
 	}
+	if why := auditRefused(v); why != "" {
+		list.add("audit", why)
+	}
 	list.add("rate", strings.Join(overRate(v), "; "))
 	list.add("remote", v.Remote)
 	list.add("link key", v.LinkKey)

@@ -28,6 +28,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	var list []store.Kept
 	var long *store.Snapshot
 	var super string
+	var audit control.Check
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		if list, err = in.DB.Retention(ctx); err == nil {
 			long, err = in.DB.LongSnapshot(ctx)
@@ -35,12 +36,15 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		if err == nil {
 			super, err = in.DB.Superuser(ctx)
 		}
+		if err == nil {
+			audit = checkAudit(ctx, in)
+		}
 		return err
 	})
 	if err != nil {
 		return []control.Check{control.NewCheck("database", err)}
 	}
-	checks := a.sizes(list)
+	checks := append(a.sizes(list), audit)
 	if long != nil {
 		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
 			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
@@ -52,6 +56,27 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 				"give the database to another role and name that in DATABASE_URL: see docs/operating.md, A database of your own", super)))
 	}
 	return checks
+}
+
+// How many of the newest rows of the audit doctor holds against its checkpoint, and how long that may take.
+const (
+	auditTail     = 10_000
+	auditTailTime = 5 * time.Second
+)
+
+func checkAudit(ctx context.Context, in *instance.Instance) control.Check {
+	ctx, done := context.WithTimeout(ctx, auditTailTime)
+	defer done()
+	v, err := in.DB.CheckAuditTail(ctx, in.Keys.Identity, auditTail)
+	switch {
+	case ctx.Err() != nil:
+		return note("audit", fmt.Sprintf("not looked at: the database took longer than %s", auditTailTime))
+	case err != nil:
+		return control.NewCheck("audit", err)
+	case v.Of == 0:
+		return note("audit", "no checkpoint was signed yet")
+	}
+	return note("audit", fmt.Sprintf("the newest %s of %d that its checkpoint of %s covers are as they were", amount(v.Leaves, "row"), v.Of, clock(&v.At)))
 }
 
 // sizes names the three largest kinds of rows and the one that grew most, says what

@@ -100,6 +100,14 @@ func (a *app) lift(v connectionView) string {
 	return a.line("unfreeze", "--scope", v.FrozenScope, "--reason", "WHY")
 }
 
+// auditRefused says that the peer of a connection refuses the audit of this instance; "" where it does not.
+func auditRefused(v connectionView) string {
+	if h := v.Says.Audit; h != nil && h.Refused != "" && !v.State.Ended() {
+		return "refuses the audit of this instance: " + inLine(h.Refused)
+	}
+	return ""
+}
+
 // verdictOn says whether a spoke takes work, or what first keeps it from that.
 func (a *app) verdictOn(v connectionView) string {
 	reasons := a.whatKeeps(v)
@@ -125,6 +133,7 @@ func (a *app) printConnections(views []connectionView) error {
 		for _, r := range a.troubles(v) {
 			notes = append(notes, r.What)
 		}
+		notes = append(notes, auditRefused(v))
 		if v.RefusesKeys != "" && !v.State.Ended() {
 			notes = append(notes, a.refusedKeys(v.RefusesKeys))
 		}

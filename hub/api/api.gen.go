@@ -585,6 +585,12 @@ type AuditRow struct {
 	Why     string `json:"why,omitempty,omitzero"`
 }
 
+// AuditSays What the peer has kept of the audit of this instance.
+type AuditSays struct {
+	// Refused Why it has refused a checkpoint: the audit here is not what it was.
+	Refused string `json:"refused,omitempty,omitzero"`
+}
+
 // BacklogBlock defines model for BacklogBlock.
 type BacklogBlock struct {
 	Fence string `json:"fence,omitempty,omitzero"`
@@ -1717,8 +1723,11 @@ type PeerKeyUse string
 // PeerSays What the peer last said of the connection; without a state it has said nothing yet.
 type PeerSays struct {
 	// Agrees Its history fits ours: it sends.
-	Agrees bool   `json:"agrees,omitempty,omitzero"`
-	By     string `json:"by,omitempty,omitzero"`
+	Agrees bool `json:"agrees,omitempty,omitzero"`
+
+	// Audit What the peer has kept of the audit of this instance.
+	Audit AuditSays `json:"audit,omitempty,omitzero"`
+	By    string    `json:"by,omitempty,omitzero"`
 
 	// Differs Why it does not send.
 	Differs string `json:"differs,omitempty,omitzero"`

@@ -43,15 +43,19 @@ func Append(size int64, leaves []Hash, read Reader) ([]Hash, error) {
 	return added, nil
 }
 
-// frontier are the hashes of the whole subtrees that a tree of size is made of, by their places: no other
-// one of before is needed to add to it.
-func frontier(size int64, read Reader) (map[int64]Hash, error) {
-	var places []int64
+// subtrees are the places of the whole subtrees that a tree of size is made of, the largest first.
+func subtrees(size int64) (places []int64) {
 	for at := int64(0); at < size; {
 		level := bits.Len64(uint64(size-at)) - 1
 		places = append(places, tlog.StoredHashIndex(level, at>>level))
 		at += 1 << level
 	}
+	return places
+}
+
+// frontier are the hashes of [subtrees] by their places: no other one of before is needed to add to a tree of size.
+func frontier(size int64, read Reader) (map[int64]Hash, error) {
+	places := subtrees(size)
 	list, err := read(places)
 	if err != nil {
 		return nil, err
@@ -88,6 +92,12 @@ func (c Checkpoint) Extends(old Checkpoint, proof []Hash) bool {
 type Growing struct {
 	Size int64
 	top  []Hash // of whole subtrees, the largest first
+}
+
+// Continue is the stored tree of size.
+func Continue(size int64, read Reader) (*Growing, error) {
+	list, err := read(subtrees(size))
+	return &Growing{Size: size, top: list}, err
 }
 
 // Add adds a leaf.

@@ -29,6 +29,7 @@ type Summary struct {
 	From     int64      `json:"from_seq,omitempty"`    // the first row that is there, and
 	Since    *time.Time `json:"from_at,omitempty"`     // when it was written
 	At       *time.Time `json:"checkpoint,omitempty"`  // of the checkpoint
+	Kept     int        `json:"kept,omitempty"`        // checkpoints of before, or that somebody else has kept, which fit, too
 	Restored *time.Time `json:"restored_at,omitempty"` // when the database was restored from a backup last, as the checkpoint says
 }
 
@@ -55,6 +56,7 @@ func Verify(public ed25519.PublicKey, notes ...string) (*Verification, error) {
 			return nil, err
 		}
 		if v.marks = append(v.marks, c); i > 0 {
+			v.Summary.Kept++
 			continue
 		}
 		v.Summary.Size, v.Summary.At = c.Size, &c.At

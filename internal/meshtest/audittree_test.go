@@ -2,6 +2,7 @@ package meshtest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -101,8 +102,22 @@ func TestAPeerSeesARewrittenAudit(t *testing.T) {
 			var in api.Instance
 			attic.Do(t, "GET", api.Base+"/instance", nil, &in)
 			require.Contains(t, fmt.Sprint(in.Health), "audit of lab")
+			hub.learnsThatItsAuditIsRefused(t, m)
 		})
 	}
+}
+
+// learnsThatItsAuditIsRefused waits until attic has told its hub, which says so where somebody looks.
+func (i *Instance) learnsThatItsAuditIsRefused(t *testing.T, m *Mesh) {
+	t.Helper()
+	Await(t, "that the hub knows", func() bool {
+		says := m.View(t, "attic").Says.Audit
+		return says != nil && strings.Contains(says.Refused, "the audit of the peer has ")
+	})
+	require.Equal(t, 1, strings.Count(i.Log.String(), "the peer refuses the audit of this instance"))
+	var in api.Instance
+	i.Do(t, "GET", api.Base+"/instance", nil, &in)
+	require.Contains(t, fmt.Sprint(in.Health), "attic refuses the audit of this instance")
 }
 
 // A database that is put back without its data directory, as a restore does it, says so: the peer keeps both, and goes on

@@ -46,7 +46,14 @@ func grantOf(g store.GrantTerms) api.Grant {
 }
 
 func saysOf(v commands.ConnectionView) api.PeerSays {
-	return api.PeerSays{State: v.State, Reason: v.Reason, By: v.By, Agrees: v.Agrees, Differs: v.Differs, Refuses: endedKeyOf(v.Refuses), Limited: v.Limited, Full: v.Full, Freeze: latchOf(v.Freeze)}
+	return api.PeerSays{State: v.State, Reason: v.Reason, By: v.By, Agrees: v.Agrees, Differs: v.Differs, Refuses: endedKeyOf(v.Refuses), Limited: v.Limited, Full: v.Full, Freeze: latchOf(v.Freeze), Audit: auditSays(v.Audit)}
+}
+
+func auditSays(h *commands.AuditHead) api.AuditSays {
+	if h == nil {
+		return api.AuditSays{}
+	}
+	return api.AuditSays{Refused: h.Refused}
 }
 
 func latchOf(f *commands.Freeze) api.Latch {
