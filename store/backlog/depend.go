@@ -207,7 +207,7 @@ func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []stri
 		if _, err := tx.Exec(ctx, statement("tell_dependents"), dependents); err != nil {
 			return fmt.Errorf("telling dependents: %w", err)
 		}
-		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), dependents)
+		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), dependents, commands.From(commands.ByCancel))
 		if err != nil {
 			return fmt.Errorf("finding dependents to cancel: %w", err)
 		}
@@ -228,7 +228,7 @@ func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string,
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, statement("cancel_waiting"), tasks, string(why), actor)
+	rows, err := tx.Query(ctx, statement("cancel_waiting"), tasks, string(why), actor, commands.From(commands.ByCancel))
 	if err != nil {
 		return nil, fmt.Errorf("cancelling tasks: %w", err)
 	}

@@ -103,7 +103,7 @@ func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, tasks []string, a
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why)
+	_, err = tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why, commands.From(commands.ByUnblock))
 	if err != nil {
 		return fmt.Errorf("unblocking tasks: %w", err)
 	}

@@ -190,7 +190,7 @@ const (
 var dropIndexes = []string{
 	`SET session_replication_role = replica`,
 	`CREATE TEMP TABLE indexes AS SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS made FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-		WHERE c.relnamespace = 'public'::regnamespace AND NOT i.indisunique`,
+		WHERE c.relnamespace = 'public'::regnamespace AND NOT i.indisunique ORDER BY indexrelid`, // of two that cost the same the planner takes the older one
 	`DO $$ DECLARE n text; BEGIN FOR n IN SELECT name FROM indexes LOOP EXECUTE 'DROP INDEX ' || n; END LOOP; END $$`,
 }
 

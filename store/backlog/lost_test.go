@@ -538,7 +538,7 @@ func TestAfterALostAnswerSomethingMayWait(t *testing.T) {
 	require.True(t, lossy.backlog.Waits())
 }
 
-func owner(t *testing.T, url string) *pgx.Conn {
+func owner(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), pgtest.Admin(url))
 	require.NoError(t, err)

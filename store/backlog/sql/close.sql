@@ -128,7 +128,7 @@ SELECT FROM moved
 -- name: cancel_waiting
 WITH moved AS (
     UPDATE tasks SET state = 'cancelled', reason = $2, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE id = ANY ($1::uuid[]) AND state IN ('queued', 'paused', 'blocked') RETURNING id, workspace, lane, phase, state, conn, ended_at
+    WHERE id = ANY ($1::uuid[]) AND state = ANY ($4::text[]::task_state[]) RETURNING id, workspace, lane, phase, state, conn, ended_at
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
 ),

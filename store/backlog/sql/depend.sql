@@ -28,7 +28,7 @@ WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'hold' AND state = 'queued'
 
 -- name: dependents_to_cancel
 SELECT id::text FROM tasks
-WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'cancel' AND state IN ('queued', 'paused', 'blocked')
+WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'cancel' AND state = ANY ($2::text[]::task_state[])
 
 -- name: reassure_dependents
 UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()

@@ -1,0 +1,194 @@
+package backlog_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// A walker leads one task through public acts.
+type walker struct {
+	scene
+	task  string
+	fence backlog.Fence
+}
+
+type step func(w *walker) error
+
+// The last step of each makes the move, "from>to trigger".
+var reached = map[string][]step{
+	"queued>claimed claim":           {card, claim},
+	"claimed>running start":          {agent(1), claim, start},
+	"claimed>queued loss":            {card, claim, lose},
+	"running>queued loss":            {agent(1), claim, start, end(commands.AttemptFailed)},
+	"claimed>unavailable no_start":   {agent(1), claim, end(commands.CouldNotStart)},
+	"queued>unavailable unavailable": {agent(1), recallAs(commands.Unavailable)},
+	"queued>blocked block":           {card, block},
+	"claimed>blocked block":          {card, claim, block},
+	"blocked>queued unblock":         {card, block, by((*backlog.Workspace).Unblock)},
+	"claimed>completed done":         {card, claim, done},
+	"running>completed done":         {agent(1), claim, start, end(commands.Succeeded)},
+	"queued>completed operator":      {card, accept},
+	"claimed>completed operator":     {card, claim, accept},
+	"blocked>completed operator":     {card, block, accept},
+	"claimed>queued release":         {card, claim, by((*backlog.Workspace).Release)},
+	"running>queued release":         {agent(1), claim, start, end(commands.Parked)},
+	"queued>failed failure":          {card, fail},
+	"claimed>failed failure":         {card, claim, fail},
+	"running>failed failure":         {agent(0), claim, start, end(commands.AttemptFailed)},
+	"blocked>failed failure":         {card, block, fail},
+	"queued>cancelled cancel":        {card, cancel},
+	"blocked>cancelled cancel":       {card, block, cancel},
+	"claimed>cancelled cancelled":    {card, claim, cancel},
+	"running>cancelled cancelled":    {agent(1), claim, start, end(commands.AttemptKilled)},
+	"queued>expired expiry":          {agent(1), late},
+	"claimed>expired expiry":         {agent(1), claim, end(commands.TimedOut)},
+	"running>expired expiry":         {agent(1), claim, start, end(commands.TimedOut)},
+	"failed>queued retry":            {card, fail, retry},
+	"cancelled>queued retry":         {card, cancel, retry},
+}
+
+// Moves that no act makes yet, by what is missing.
+var unreached = map[string]string{
+	"review":    "delivery changes approval merge conflict in_review> approved>",
+	"questions": "question answer awaiting_input>",
+	"pausing":   "pause resume paused>",
+	// What a spoke runs only the spoke ends, and a worker of cards does not say that it has started.
+	"workers that say that they started": "running>blocked running>completed:operator",
+	// Orders of hubs have an end here, and hubs order them anew.
+	"cards that expire": "expired>queued unavailable>queued blocked>expired",
+}
+
+func known(m commands.Transition) bool {
+	for _, list := range unreached {
+		for _, word := range strings.Fields(list) {
+			move := fmt.Sprintf("%s>%s", m.From, m.To)
+			if word == string(m.By) || word == string(m.From)+">" || word == move || word == move+":"+string(m.By) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Every move that is listed is one that an act makes, or is known to have none.
+func TestEveryMoveIsReached(t *testing.T) {
+	t.Parallel()
+	for _, m := range commands.Transitions {
+		name := fmt.Sprintf("%s>%s %s", m.From, m.To, m.By)
+		steps := reached[name]
+		require.NotEqual(t, known(m), steps != nil, "%s is reached by an act, or by none, and not both", name)
+		if steps == nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			side := newSide(t)
+			w := &walker{scene: scene{t, side, boardOf(t, side, backlog.MainWorkspace)}}
+			last := len(steps) - 1
+			for _, s := range steps[:last] {
+				require.NoError(t, s(w))
+			}
+			before := w.stands()
+
+			require.NoError(t, steps[last](w))
+
+			require.Equal(t, name, fmt.Sprintf("%s>%s %s", before, w.stands(), m.By))
+		})
+	}
+}
+
+func (w *walker) stands() (s commands.State) {
+	require.NoError(w, owner(w, w.URL).QueryRow(w.Context(), `SELECT state::text FROM standing WHERE id = $1`, w.task).Scan(&s))
+	return s
+}
+
+func card(w *walker) error {
+	w.task = create(w, w.b, backlog.TaskSpec{Key: "a", Title: "t", MaxRetries: 1})[0].ID
+	return nil
+}
+
+func agent(retries int) step {
+	return func(w *walker) error {
+		w.Meet(w, store.Obeys)
+		r := w.request()
+		r.Spawn.MaxRetries, w.task = retries, r.Spawn.Task
+		require.Nil(w, w.asks(r)[0].Refusal)
+		return nil
+	}
+}
+
+func claim(w *walker) error {
+	list, err := w.backlog.Claim(w.Context(), backlog.ClaimTerms{Owner: string(w.Self()), Limit: 1})
+	if err == nil && len(list) == 0 {
+		list, err = w.b.Claim(w.Context(), backlog.ClaimTerms{Owner: "worker", Limit: 1})
+	}
+	require.Len(w, list, 1)
+	w.fence = list[0].Fence
+	return err
+}
+
+func start(w *walker) error {
+	held, err := w.backlog.Record(w.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: w.fence, Pid: 1, BootID: "b"}}})
+	require.True(w, held[0])
+	return err
+}
+
+func end(o commands.Outcome) step {
+	return func(w *walker) error {
+		held, err := w.backlog.Record(w.Context(), []backlog.Progress{{End: &backlog.End{Fence: w.fence, Outcome: o}}})
+		require.True(w, held[0])
+		return err
+	}
+}
+
+func lose(w *walker) error {
+	w.exec(`UPDATE leases SET (until, sweep_at) = (now(), '-infinity')`)
+	return sweep(w)
+}
+
+func late(w *walker) error {
+	w.exec(`UPDATE ready SET expires_at = now() - interval '1 s'`)
+	return sweep(w)
+}
+
+func sweep(w *walker) error {
+	_, err := w.backlog.Sweep(w.Context(), 0)
+	return err
+}
+
+func recallAs(state commands.State) step {
+	return func(w *walker) error {
+		w.restored()
+		w.recall(commands.TaskStanding{Task: w.task, State: state, Attempt: 1, Outcome: commands.CouldNotStart})
+		return nil
+	}
+}
+
+func done(w *walker) error {
+	_, err := w.b.Complete(w.Context(), backlog.Act{Fence: &w.fence})
+	return err
+}
+
+// by is an act of the operator.
+func by(act func(*backlog.Workspace, context.Context, backlog.Act) (backlog.Task, error)) step {
+	return func(w *walker) error {
+		_, err := act(w.b, w.Context(), backlog.Act{Task: w.task, Reason: "so"})
+		return err
+	}
+}
+
+var (
+	accept = by((*backlog.Workspace).Complete)
+	fail   = by((*backlog.Workspace).Fail)
+	block  = by((*backlog.Workspace).Block)
+	cancel = by((*backlog.Workspace).Cancel)
+	retry  = by((*backlog.Workspace).Retry)
+)
