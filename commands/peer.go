@@ -116,6 +116,9 @@ type Revoked struct {
 // MaxBeatAgents is how many agents one heartbeat describes; Running counts all.
 const MaxBeatAgents = 400
 
+// MaxBeatProgress is of how many agents one heartbeat tells the progress.
+const MaxBeatProgress = 100
+
 // Heartbeat is a sign of life of one side of a connection: what it thinks of the
 // connection, and for an instance that runs agents what it can and does. The
 // dialling side sends it, the other side answers with its own.
@@ -216,6 +219,8 @@ type AgentBeat struct {
 	State   State  `json:"state"`
 	RSS     int64  `json:"rss,omitempty"`    // bytes, the whole tree
 	CPUMS   int64  `json:"cpu_ms,omitempty"` // processor time used so far
+	// Progress is what the agent said of it last; nil = nothing, or there was no room for it.
+	Progress *AgentProgress `json:"progress,omitempty"`
 }
 
 // Kind returns [ReceivedKind].
@@ -425,6 +430,14 @@ func (b *Heartbeat) Validate() error {
 		}
 		if err := checkTaskState(a.Task, a.State, NoReason); err != nil {
 			return err
+		}
+		if p := a.Progress; p != nil {
+			if err := p.Validate(); err != nil {
+				return err
+			}
+			if err := checkTimes(p.At); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -103,11 +103,8 @@ func (s *Spawn) ValidateOrder() error {
 	if err := checkTask(s.Task); err != nil {
 		return err
 	}
-	if err := checkText("title", s.Title, MaxTitle); err != nil {
+	if err := checkLine("the title", s.Title, MaxTitle); err != nil {
 		return err
-	}
-	if strings.ContainsFunc(s.Title, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-		return Refuse(Validation, "the title contains control characters")
 	}
 	switch {
 	case s.Runtime != RuntimeExec && s.Runtime != RuntimeNoop:

@@ -19,6 +19,7 @@ const (
 	workDir    = "work"    // where it runs, unless its order names another directory
 	tmpDir     = "tmp"     // TMPDIR
 	homeDir    = "home"    // HOME, unless the policy names another directory
+	doorDir    = "door"    // by which it talks to its spoke; it is not the agent's
 )
 
 // attemptDir is the directory of an attempt.
@@ -36,7 +37,7 @@ func (r *run) control() string { return ControlDir(r.dir) }
 
 // own are the directories of its agent.
 func (r *run) own() isolation.Dirs {
-	return isolation.Dirs{Work: filepath.Join(r.dir, workDir), Temp: filepath.Join(r.dir, tmpDir), Home: filepath.Join(r.dir, homeDir)}
+	return isolation.Dirs{Work: filepath.Join(r.dir, workDir), Temp: filepath.Join(r.dir, tmpDir), Home: filepath.Join(r.dir, homeDir), Door: filepath.Join(r.dir, doorDir)}
 }
 
 // makeDirs makes the directories of an attempt. Those that an earlier process has made
@@ -45,8 +46,10 @@ func (r *run) makeDirs() error {
 	if err := isolation.MakeDirs(r.level, r.dir, r.own()); err != nil {
 		return err
 	}
-	if err := os.Mkdir(r.control(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making the directory of an attempt: %w", err)
+	for _, dir := range []string{r.control(), r.own().Door} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("making the directory of an attempt: %w", err)
+		}
 	}
 	return nil
 }

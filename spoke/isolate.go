@@ -87,6 +87,7 @@ func (s *Spoke) usersOf(r *run) (user supervisor.User, former int64) {
 // release takes back the user of an attempt that is over. One that goes on without this
 // process keeps it, and so does one of which something is left.
 func (s *Spoke) release(r *run) {
+	s.shutDoor(r)
 	if r.over {
 		s.removeSecrets(r.dir)
 		s.isolates.Release(r.user, r.own())
@@ -103,6 +104,7 @@ func (s *Spoke) reclaim(dir string) {
 		return
 	}
 	s.removeSecrets(dir)
+	s.removeDoor(dir)
 	s.isolates.Release(s.userOf(r), r.own())
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -31,6 +32,9 @@ type run struct {
 	ran    time.Time             // when its agent started, once it has ended; zero = it did not, or nobody knows
 	since  supervisor.Instant    // no later than its claim was; 0 = not known
 	seen   time.Time             // when an earlier process last knew of its agent; zero = there was none
+	until  time.Time             // when it is ended at the latest; zero = never, or not known
+	door   *door.Door            // nil until it is open
+	said   *backlog.Step         // what its agent has said of its progress last; nil = nothing
 	agent  *supervisor.Agent     // nil until started
 	left   []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
 	kills  chan backlog.KillRun
@@ -40,7 +44,7 @@ type run struct {
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state, agent and left
+	mu        sync.Mutex // guards byTask and the attempts' state, agent, left and said
 	byTask    map[string]*run
 	abandoned bool
 	added     func() // called after each addition; set before the first
@@ -197,7 +201,7 @@ func (l *live) letGo() {
 
 // beats describes the live attempts that conn asked for, for a heartbeat.
 func (l *live) beats(conn string) []commands.AgentBeat {
-	list := make([]commands.AgentBeat, 0)
+	list, told := make([]commands.AgentBeat, 0), 0
 	for _, r := range l.list() {
 		if len(list) == commands.MaxBeatAgents {
 			break
@@ -208,6 +212,9 @@ func (l *live) beats(conn string) []commands.AgentBeat {
 		l.mu.Lock()
 		b := commands.AgentBeat{Task: r.fence.Task, Attempt: r.fence.Attempt, State: r.state}
 		agent := r.agent
+		if r.said != nil && told < commands.MaxBeatProgress {
+			b.Progress, told = beatOf(r.said), told+1
+		}
 		l.mu.Unlock()
 		if agent != nil {
 			if u, err := agent.Usage(); err == nil {

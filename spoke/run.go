@@ -109,6 +109,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		return
 	}
 	s.live.running(r, agent)
+	s.reopenDoor(ctx, r)
 	held, err := s.backlog.Renew(ctx, []backlog.Fence{r.fence}, s.Lease)
 	if err == nil && held[r.fence] {
 		err = agent.Renew(from.Add(s.Lease))
@@ -159,20 +160,28 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	command := rules.Exec(&r.spec, env.vars)
 	command.Secrets = append(command.Secrets, env.secrets...)
 	command.Dir, command.Home, command.TempDir = cmp.Or(r.spec.Dir, own.Work), own.Home, own.Temp
+	timeout := rules.Timeout(r.spec.Timeout())
+	if timeout > 0 {
+		r.until = time.Now().Add(timeout)
+	}
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
+	r.doorVariables(command.IDs)
 	command.Trace = r.trace()
 	spec, err := command.Spec()
 	if err != nil {
 		return nil, err
 	}
 	spec.Marker, spec.Stdin = s.marker(r.fence), env.stdin
-	spec.Timeout, spec.Deadline, spec.OutputCap = rules.Timeout(r.spec.Timeout()), deadline, rules.Limits.Kept()
+	spec.Timeout, spec.Deadline, spec.OutputCap = timeout, deadline, rules.Limits.Kept()
 	spec.Limits = limitsOf(rules)
 	if spec.Confine, err = s.confine(r, rules); err != nil {
 		return nil, err
 	}
 	spec.Counted = r.counted()
 	if err := env.giveFiles(own, r.user.ID); err != nil {
+		return nil, err
+	}
+	if err := s.openDoor(r); err != nil {
 		return nil, err
 	}
 	return supervisor.Start(ctx, r.control(), spec)

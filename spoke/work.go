@@ -236,6 +236,9 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 		s.attempts.Go(func() { s.takeOver(late, r) })
 	}
 	if s.unsure = false; taken > 0 {
+		if err := s.recallSteps(ctx); err != nil {
+			s.Log.ErrorContext(ctx, "taking over what agents have said; the hub learns it when they say more", "err", err)
+		}
 		s.Log.InfoContext(ctx, "taking over open attempts", "count", taken)
 	}
 	return nil

@@ -23,12 +23,20 @@ func (c *Client) checked(resp *http.Response) (*http.Response, error) {
 		return resp, nil
 	}
 	defer resp.Body.Close()
+	if err := ProblemIn(resp); err != nil {
+		return nil, err
+	}
+	return nil, c.Unexpected(resp)
+}
+
+// ProblemIn is the problem that an answer is, as the error that it stands for; nil where it is none.
+func ProblemIn(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 	var p api.Problem
 	if err != nil || resp.StatusCode < 400 || json.Unmarshal(text, &p) != nil || p.Code == "" {
-		return nil, c.Unexpected(resp)
+		return nil
 	}
-	return nil, Refused(&p)
+	return Refused(&p)
 }
 
 // Unexpected says that an answer is none of an instance: something else was asked.

@@ -33,7 +33,8 @@ var may = map[string]string{
 	"hub/api":              "",
 	"hub/cron":             "commands",
 	"hub/output":           "commands store",
-	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing store store/backlog spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
+	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing store store/backlog spoke/door spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor",
+	"spoke/door":           "commands internal/control store/backlog",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
 	"spoke/policy":         "commands spoke/runtime",
@@ -48,7 +49,7 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/door spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",

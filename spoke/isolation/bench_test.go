@@ -48,7 +48,7 @@ func median(d []time.Duration) float64 {
 func startOne(b *testing.B, i *Isolation, level, dir string) (start, whole time.Duration) {
 	b.Helper()
 	began := time.Now()
-	d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+	d := Dirs{Work: filepath.Join(dir, "work"), Temp: filepath.Join(dir, "tmp"), Home: filepath.Join(dir, "home")}
 	require.NoError(b, MakeDirs(level, dir, d))
 	c := supervisor.Confine{}
 	if level != commands.IsolationNone {

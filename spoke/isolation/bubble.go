@@ -35,6 +35,9 @@ func (i *Isolation) wrap(own Dirs, r Reach) []string {
 	for _, path := range own.list() {
 		w = append(w, "--bind", path, path)
 	}
+	for _, path := range own.door() {
+		w = append(w, "--ro-bind", path, path)
+	}
 	return append(w, "--remount-ro", "/", "--")
 }
 

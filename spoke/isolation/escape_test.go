@@ -102,7 +102,7 @@ func TestNothingEscapes(t *testing.T) {
 // runEscape returns how long the kill took, and what was left of the agent.
 func runEscape(t *testing.T, i *Isolation, level, dir string, e escape) (took time.Duration, left []string) {
 	t.Helper()
-	d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+	d := Dirs{Work: filepath.Join(dir, "work"), Temp: filepath.Join(dir, "tmp"), Home: filepath.Join(dir, "home")}
 	require.NoError(t, MakeDirs(level, dir, d))
 	var c supervisor.Confine
 	if level != commands.IsolationNone {

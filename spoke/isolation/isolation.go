@@ -120,12 +120,20 @@ func (i *Isolation) Before() (first int64, why error) {
 	return i.users.was, i.users.why
 }
 
-// Dirs are the directories of an attempt that are its agent's.
+// Dirs are the directories of an attempt that are its agent's, and Door, which it only reads; "" = it has none.
 type Dirs struct {
 	Work, Temp, Home string
+	Door             string
 }
 
 func (d Dirs) list() []string { return []string{d.Work, d.Temp, d.Home} }
+
+func (d Dirs) door() []string {
+	if d.Door == "" {
+		return nil
+	}
+	return []string{d.Door}
+}
 
 // User is who owns them, whether this instance has given them or another one, an agent's or not; 0 = the spoke, or nobody.
 func (d Dirs) User() int64 {

@@ -174,7 +174,7 @@ func TestTheDirectoriesOfAnAttemptAreMade(t *testing.T) {
 	t.Parallel()
 	for level, mode := range map[string]os.FileMode{commands.IsolationNone: 0o700, commands.IsolationLandlock: 0o700, commands.IsolationUser: 0o711} {
 		dir := filepath.Join(t.TempDir(), "agents", "task", "1")
-		d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+		d := Dirs{Work: filepath.Join(dir, "work"), Temp: filepath.Join(dir, "tmp"), Home: filepath.Join(dir, "home")}
 
 		require.NoError(t, MakeDirs(level, dir, d))
 		require.NoError(t, MakeDirs(level, dir, d), "an earlier process may have made them")
@@ -219,7 +219,7 @@ func TestAClosedWayIsSaid(t *testing.T) {
 // agent runs a shell as an agent at level user, and returns its user and directories.
 func agent(t *testing.T, i *Isolation, dir, script string) (supervisor.User, Dirs) {
 	t.Helper()
-	d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+	d := Dirs{Work: filepath.Join(dir, "work"), Temp: filepath.Join(dir, "tmp"), Home: filepath.Join(dir, "home")}
 	require.NoError(t, MakeDirs(commands.IsolationUser, dir, d))
 	c, err := i.Take(commands.IsolationUser, d, Reach{})
 	require.NoError(t, err)
@@ -292,7 +292,7 @@ else: print(call(250, 10, -4, b"user", b"name", 0) > 0)`
 	require.Equal(t, "True\n", stdout(t, dir, "1"))
 	has := func(n string) string {
 		p := filepath.Join(dir, "agents", "task", n)
-		own := Dirs{filepath.Join(p, "work"), filepath.Join(p, "tmp"), filepath.Join(p, "home")}
+		own := Dirs{Work: filepath.Join(p, "work"), Temp: filepath.Join(p, "tmp"), Home: filepath.Join(p, "home")}
 		require.NoError(t, MakeDirs(commands.IsolationUser, p, own))
 		require.NoError(t, give(u.ID, own.list()))
 		a, err := supervisor.Start(t.Context(), filepath.Join(p, "control"), supervisor.Spec{Argv: []string{"/bin/sh", "-c", "python3 -c '" + held + "' find"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: own.Work, Confine: supervisor.Confine{User: u}})
@@ -389,7 +389,7 @@ func TestUsersThatAreOverAreEnough(t *testing.T) {
 	for id := u.ID - 1; i.users.holds(id); id-- {
 		i.users.keep(id)
 	}
-	next := Dirs{filepath.Join(dir, "agents", "task", "2", "work"), filepath.Join(dir, "agents", "task", "2", "tmp"), filepath.Join(dir, "agents", "task", "2", "home")}
+	next := Dirs{Work: filepath.Join(dir, "agents", "task", "2", "work"), Temp: filepath.Join(dir, "agents", "task", "2", "tmp"), Home: filepath.Join(dir, "agents", "task", "2", "home")}
 	require.NoError(t, MakeDirs(commands.IsolationUser, filepath.Join(dir, "agents", "task", "2"), next))
 	_, err := i.Take(commands.IsolationUser, next, Reach{})
 	require.ErrorContains(t, err, "are taken")
@@ -426,7 +426,7 @@ func TestABubbleHasTheNamesOfItsHost(t *testing.T) {
 	t.Parallel()
 	i := &Isolation{bubble: "/usr/bin/bwrap"}
 
-	w := i.wrap(Dirs{"/a/work", "/a/tmp", "/a/home"}, Reach{
+	w := i.wrap(Dirs{Work: "/a/work", Temp: "/a/tmp", Home: "/a/home", Door: "/a/door"}, Reach{
 		Read: []string{"/data/tools", "/data/go"}, Write: []string{"/data/job"}, AnyPort: true,
 		Names: map[string]string{"/data/tools": "/usr/local/tools", "/data/job": "/srv/job"},
 	})
@@ -434,5 +434,6 @@ func TestABubbleHasTheNamesOfItsHost(t *testing.T) {
 	args := strings.Join(w, " ")
 	require.Contains(t, args, " --ro-bind-try /data/tools /data/tools --ro-bind-try /data/go /data/go ")
 	require.Contains(t, args, " --bind-try /data/job /data/job --bind-try /data/job /srv/job ")
+	require.Contains(t, args, " --ro-bind /a/door /a/door ", "it reads what its door is, and changes nothing of it")
 	require.NotContains(t, args, "/usr/local/tools", "the link is in /usr")
 }

@@ -109,7 +109,7 @@ func (i *Isolation) Attack(level string) (map[string]bool, error) {
 
 // attack runs the attacker as an agent with directories of its own.
 func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[string]bool, error) {
-	d := Dirs{filepath.Join(dir, "work"), filepath.Join(dir, "tmp"), filepath.Join(dir, "home")}
+	d := Dirs{Work: filepath.Join(dir, "work"), Temp: filepath.Join(dir, "tmp"), Home: filepath.Join(dir, "home")}
 	if err := MakeDirs(level, dir, d); err != nil {
 		return nil, err
 	}

@@ -56,6 +56,6 @@ func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reac
 	if hasUser(level) {
 		write = append(write, sharedMemory, "/dev/ptmx", "/dev/pts")
 	}
-	c.Read, c.Write = append(real(systemDirs), r.Read...), append(real(write), r.Write...)
+	c.Read, c.Write = append(real(append(own.door(), systemDirs...)), r.Read...), append(real(write), r.Write...)
 	return c
 }

@@ -569,6 +569,10 @@ CREATE TABLE leases (
     budgets     int[],                    -- that bound the claim; null = none. Of each it reserved
     reserved    jsonb,                    -- by dimension, in millionths: the estimate, less what was reported as used
     used        jsonb,                    -- dimension to millionths, as reported so far
+    heard_at    timestamptz,              -- the agent itself has said something last; null = never
+    progress    jsonb,                    -- what it said of its progress last, and when; null = nothing
+    progress_at timestamptz,
+    progress_n  int NOT NULL DEFAULT 0,   -- how often it did
     CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX leases_sweep ON leases (sweep_at);
@@ -615,6 +619,18 @@ CREATE TABLE ended (
 CREATE INDEX ended_age ON ended (at);
 CREATE INDEX ended_lane ON ended (workspace, lane, state, task);
 CREATE INDEX ended_phase ON ended (workspace, phase, state, task) WHERE phase <> '';
+
+-- What agents have said of their progress: the newest of each attempt. What an attempt that goes on said last is
+-- in its lease.
+CREATE TABLE progress (
+    task       uuid NOT NULL,
+    attempt    int NOT NULL,
+    n          int NOT NULL,              -- from 1
+    workspace  text NOT NULL,
+    said       jsonb NOT NULL,
+    at         timestamptz NOT NULL,
+    PRIMARY KEY (task, attempt, n)
+);
 
 -- Every attempt, for people.
 CREATE VIEW attempts WITH (security_invoker = true) AS
@@ -1330,6 +1346,7 @@ BEGIN
     DELETE FROM agents WHERE id = ANY (old);
     DELETE FROM usage_reports WHERE task = ANY (old);
     DELETE FROM ended_attempts WHERE task = ANY (old);
+    DELETE FROM progress WHERE task = ANY (old);
     DELETE FROM ended e USING tasks t WHERE t.id = ANY (old) AND e.workspace = t.workspace AND e.state = t.state::text AND e.task = t.id;
     DELETE FROM task_bodies WHERE task = ANY (old);
     DELETE FROM tasks WHERE id = ANY (old);
@@ -1499,7 +1516,7 @@ DECLARE
     here text := 'workspace = (SELECT nullif(current_setting(''spawnmesh.workspace'', true), ''''))';
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
-    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'classes', 'counts', 'tallies',
+    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'classes', 'counts', 'tallies',
         'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);

@@ -1,0 +1,106 @@
+package spoke
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// Variables that tell an agent about its door, beside its task and attempt.
+const (
+	SocketVariable = "SPAWNMESH_SOCKET"
+	TokenVariable  = "SPAWNMESH_TOKEN_FILE"
+	untilVariable  = "SPAWNMESH_DEADLINE"
+)
+
+// doorVariables say where the door of an attempt is that is about to start.
+func (r *run) doorVariables(ids map[string]string) {
+	dir := r.own().Door
+	ids[SocketVariable], ids[TokenVariable] = filepath.Join(dir, door.Socket), filepath.Join(dir, door.Token)
+	if !r.until.IsZero() {
+		ids[untilVariable] = r.until.UTC().Format(time.RFC3339)
+	}
+}
+
+// openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor].
+func (s *Spoke) openDoor(r *run) error {
+	d, err := door.Open(r.own().Door, int(r.user.ID), door.Room{Backlog: s.backlog, Fence: r.fence, Deadline: r.until,
+		Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
+	if err != nil {
+		return &supervisor.StartError{Reason: supervisor.HostFault, Text: err.Error()}
+	}
+	r.door = d
+	return nil
+}
+
+// reopenDoor is openDoor for an agent that goes on. One without a door works on.
+func (s *Spoke) reopenDoor(ctx context.Context, r *run) {
+	if timeout := s.Policy.Now().Timeout(r.spec.Timeout()); timeout > 0 && r.since != 0 {
+		r.until = time.Now().Add(timeout - supervisor.Boottime().Sub(r.since))
+	}
+	if err := s.openDoor(r); err != nil {
+		s.Log.ErrorContext(ctx, "an agent that goes on cannot talk to this spoke; it runs on without", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+	}
+}
+
+// shutDoor ends the talk with an agent. Of one that is over nothing of the door stays.
+func (s *Spoke) shutDoor(r *run) {
+	if r.door != nil {
+		r.door.Close()
+	}
+	if r.over {
+		s.removeDoor(r.dir)
+	}
+}
+
+// removeDoor removes the door of an attempt that is over. As with secrets, nothing outside of the attempt's directory
+// is touched.
+func (s *Spoke) removeDoor(dir string) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return // it has no directory
+	}
+	defer root.Close()
+	if err := root.RemoveAll(doorDir); err != nil {
+		s.Log.Warn("removing the socket of an attempt that is over; it goes with its directory", "directory", dir, "err", err)
+	}
+}
+
+// progressed notes what an agent has said of its progress.
+func (l *live) progressed(r *run, step backlog.Step) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.said == nil || step.At.After(r.said.At) {
+		r.said = &step
+	}
+}
+
+// recallSteps notes what agents that go on have said to an earlier process.
+func (s *Spoke) recallSteps(ctx context.Context) error {
+	last, err := s.backlog.LastSteps(ctx, s.owner())
+	if err != nil {
+		return fmt.Errorf("looking for what agents have said: %w", err)
+	}
+	for _, r := range s.live.list() {
+		if step, said := last[r.fence.Task]; said && step.Attempt == r.fence.Attempt {
+			s.live.progressed(r, step)
+		}
+	}
+	return nil
+}
+
+// beatOf is what an agent has said last, for a heartbeat; nil = nothing.
+func beatOf(step *backlog.Step) *commands.AgentProgress {
+	if step == nil {
+		return nil
+	}
+	p := commands.AgentProgress{Progress: step.Progress, At: step.At.UnixMilli()}.Brief()
+	return &p
+}

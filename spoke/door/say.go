@@ -1,0 +1,31 @@
+package door
+
+import (
+	"net/http"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+func (d *Door) show(r *http.Request) (Attempt, error) {
+	f := d.room.Fence
+	a := Attempt{Task: f.Task, ShortID: commands.ShortID(f.Task), Attempt: f.Attempt}
+	if !d.room.Deadline.IsZero() {
+		a.Deadline = &d.room.Deadline
+	}
+	return a, nil
+}
+
+// heartbeat notes that the agent lives. Its lease does not need that: the supervisor renews it.
+func (d *Door) heartbeat(r *http.Request, _ struct{}) (Noted, error) {
+	at, err := d.room.Backlog.Heard(r.Context(), d.room.Fence)
+	return Noted{at}, err
+}
+
+func (d *Door) progress(r *http.Request, p commands.Progress) (Noted, error) {
+	at, err := d.room.Backlog.SayProgress(r.Context(), d.room.Fence, p)
+	if err == nil && d.room.Progressed != nil {
+		d.room.Progressed(backlog.Step{Progress: p, Attempt: d.room.Fence.Attempt, At: at})
+	}
+	return Noted{at}, err
+}
