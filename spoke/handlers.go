@@ -42,7 +42,7 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 		return nil
 	}
 	rules := s.Policy.Now()
-	m.Policy = rules.ID()
+	m.Policy, m.Account = rules.ID(), rules.Account(spawn.Argv)
 	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.Judge(spawn, env) })
 	if refused == nil {
 		return nil
@@ -142,7 +142,7 @@ func (t taking) spawn(ctx context.Context, batch []*store.Incoming) error {
 	}
 	list := make([]backlog.Request, len(batch))
 	for i, m := range batch {
-		list[i] = backlog.Request{Conn: m.Conn, Asked: asked(m), Spawn: m.Body.(*commands.Spawn), Expires: time.UnixMilli(m.Header.Exp)}
+		list[i] = backlog.Request{Conn: m.Conn, Asked: asked(m), Spawn: m.Body.(*commands.Spawn), Expires: time.UnixMilli(m.Header.Exp), Account: m.Account}
 	}
 	found, err := t.backlog.Request(ctx, t.tx, list)
 	if err != nil {

@@ -16,6 +16,7 @@ type Incoming struct {
 	Asks     bool              // it asks for something: a refusal is answered, and it needs a grant
 	Refusal  *commands.Refused // why it is not acted on; nil = act
 	Policy   string            // version of the policy that was asked about it; "" = none was
+	Account  string            // whose limits its agent meets, as the policy says; "" = nobody's
 
 	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
 	Code signing.Code

@@ -14,6 +14,7 @@ import (
 type Command struct {
 	Run      Pattern `yaml:"run" json:"run"`
 	Settings `yaml:",inline"`
+	Provider `yaml:",inline"`
 	line     int // in the file, from 1; 0 = not known
 }
 
@@ -33,22 +34,24 @@ func (c *Command) UnmarshalYAML(unmarshal func(any) error) error {
 	var entry struct {
 		Run      Pattern `yaml:"run"`
 		Settings `yaml:",inline"`
+		Provider `yaml:",inline"`
 	}
 	err := unmarshal(&entry)
-	c.Run, c.Settings = entry.Run, entry.Settings
+	c.Run, c.Settings, c.Provider = entry.Run, entry.Settings, entry.Provider
 	return err
 }
 
 // MarshalYAML writes the shortest form that says the same.
 func (c Command) MarshalYAML() (any, error) {
 	run := c.Run.yaml()
-	if c.Settings.empty() {
+	if c.Settings.empty() && c.Provider.empty() {
 		return run, nil
 	}
 	return struct {
 		Run      any `yaml:"run"`
 		Settings `yaml:",inline"`
-	}{run, c.Settings}, nil
+		Provider `yaml:",inline"`
+	}{run, c.Settings, c.Provider}, nil
 }
 
 // Any reports whether the entry allows every command.

@@ -107,7 +107,7 @@ func (p *Policy) checkCommands() *problem {
 		if text := c.Run.check(); text != "" {
 			return wrong(path, "%s", text)
 		}
-		if w := c.Settings.check(path); w != nil {
+		if w := cmp.Or(c.Settings.check(path), c.Provider.check(path)); w != nil {
 			return w
 		}
 	}

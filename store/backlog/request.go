@@ -22,6 +22,7 @@ type Request struct {
 	Asked   Asked
 	Spawn   *commands.Spawn
 	Expires time.Time // its last moment to be started
+	Account string    // whose limits it meets; "" = nobody's
 }
 
 // A Requested says what became of a request.
@@ -147,7 +148,7 @@ func (r Request) class() classSpec {
 	if list == nil {
 		list = []string{}
 	}
-	return classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, conn: r.Conn, sizes: sizes{}}
+	return classSpec{lane: DefaultLane, kind: AgentKind, capabilities: list, account: r.Account, conn: r.Conn, sizes: sizes{}}
 }
 
 // known answers a request whose task is in the backlog already, and is held.

@@ -18,13 +18,14 @@ type SweptUp struct {
 	Reclaimed int   // expired leases that were taken back
 	Expired   int   // tasks whose last moment to be started had passed
 	Limits    int64 // budget windows that began anew, and tasks that a spent budget cancelled or moved
+	Lifted    int64 // accounts whose limit is over
 	Ready     int   // tasks that wait to be claimed now
 	Next      time.Duration
 }
 
 // moved reports whether the sweep has found anything to do.
 func (s SweptUp) moved() bool {
-	return s.Promoted+s.Limits > 0 || s.Reclaimed+s.Expired > 0
+	return s.Promoted+s.Limits+s.Lifted > 0 || s.Reclaimed+s.Expired > 0
 }
 
 // sweepBatch bounds one sweep's statement.
@@ -60,17 +61,19 @@ const heldBack = 100 * time.Millisecond
 
 // sweepable is what a sweep has to do now, and when it has to do more.
 type sweepable struct {
-	ready                                 int
-	tallies, budgets, leases, due, expire bool
-	next                                  time.Duration
+	ready                                       int
+	tallies, budgets, leases, due, expire, lift bool
+	next                                        time.Duration
 }
 
-func (n sweepable) something() bool { return n.tallies || n.budgets || n.leases || n.due || n.expire }
+func (n sweepable) something() bool {
+	return n.tallies || n.budgets || n.leases || n.due || n.expire || n.lift
+}
 
 func (b *Backlog) toSweep(ctx context.Context, limit time.Duration) (n sweepable, err error) {
 	err = b.db.Read(ctx, "looking for what is due", func(ctx context.Context, conn *pgxpool.Conn) error {
 		var seconds float64
-		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &seconds)
+		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &n.lift, &seconds)
 		n.next = time.Duration(seconds * float64(time.Second))
 		return err
 	})
@@ -88,6 +91,7 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		{now.leases, func() (err error) { s.Reclaimed, err = b.lookAtLeases(ctx); return err }},
 		{now.due, func() (err error) { s.Promoted, err = b.promoteDue(ctx); return err }},
 		{now.expire, func() (err error) { s.Expired, err = b.expireWaiting(ctx); return err }},
+		{now.lift, func() (err error) { s.Lifted, err = b.liftLimits(ctx); return err }},
 	} {
 		if step.due {
 			if err := step.do(); err != nil {
@@ -96,6 +100,18 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		}
 	}
 	return nil
+}
+
+// liftLimits lets accounts go on whose limit is over.
+func (b *Backlog) liftLimits(ctx context.Context) (n int64, err error) {
+	err = b.db.Tx(ctx, "lifting the limits of accounts", func(ctx context.Context, tx *store.Tx) error {
+		tag, err := tx.Exec(ctx, `DELETE FROM account_limits WHERE until <= statement_timestamp()`)
+		if n = tag.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		return tellClaimers(ctx, tx)
+	})
+	return n, err
 }
 
 // lookAtLeases passes over those that were renewed, and returns how many have expired.

@@ -250,6 +250,8 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 			w.add("quota", "spawnmesh quota show "+name, nil, nil, "quota %s has no room", name)
 		case "budget":
 			w.add("budget", "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
+		case "limit":
+			w.add("limit", "", nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
 		case "account":
 			w.add("budget", "spawnmesh budget create NAME --scope account:"+name+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", name)
 		}

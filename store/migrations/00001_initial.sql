@@ -726,6 +726,16 @@ CREATE TABLE freezes (
     CONSTRAINT instance_has_no_workspace CHECK ((scope = 'instance') = (workspace = ''))
 );
 
+-- Accounts that have met a limit of their provider's. Before a time nothing of theirs is claimed.
+CREATE TABLE account_limits (
+    workspace  text NOT NULL,
+    account    text NOT NULL,
+    until      timestamptz NOT NULL,
+    task       uuid NOT NULL,                    -- the last one that met it
+    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (workspace, account)
+);
+
 -- The number of the last change of the freezes: peers that are commanded take no older one. It grows with the
 -- time, so that it is above those of other lives of this database, too.
 CREATE TABLE freeze_numbers (
@@ -1517,7 +1527,7 @@ DECLARE
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
     FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'classes', 'counts', 'tallies',
-        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'claimers', 'audit'] LOOP
+        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'account_limits', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);

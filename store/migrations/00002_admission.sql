@@ -45,6 +45,8 @@ CREATE VIEW limits WITH (security_invoker = true) AS
     UNION ALL
     SELECT 'lane', 0, l.workspace, l.name, 'lane', l.name, '', 0, 0, 0 FROM lanes l WHERE l.state IN ('paused', 'disabled')
     UNION ALL
+    SELECT 'limit', 0, a.workspace, a.account, 'account', a.account, '', 0, 0, 0 FROM account_limits a WHERE a.until > clock_timestamp()
+    UNION ALL
     SELECT 'quota', q.id, q.workspace, q.name, q.scope, q.target, '', least(
         q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
         q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0, 0
@@ -59,8 +61,8 @@ CREATE VIEW limits WITH (security_invoker = true) AS
 CREATE TYPE binding AS (class int, what text, id int, name text, dimension text, room bigint, escrow bigint, own bigint, at_least bigint, at_most bigint);
 
 -- What binds classes of a workspace, for a claimer ('' = whoever claims); each limit is
--- measured once. Of a class whose connection may not start anything, and of one whose
--- account has no budget, it says so as well.
+-- measured once. Of a class whose connection may not start anything, and of one of cards whose
+-- account has no budget, it says so as well: the account of an agent is whose limits it meets.
 -- +goose StatementBegin
 CREATE FUNCTION bindings(ws text, claimer text, of_classes int[]) RETURNS SETOF binding LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -76,7 +78,7 @@ BEGIN
     SELECT c.id, x.what, 0, x.name, '', 0, 0, 0, 1, 1 FROM c, LATERAL (
         SELECT 'connection' AS what, '' AS name WHERE c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force g WHERE g.conn = c.conn)
         UNION ALL
-        SELECT 'account', c.account WHERE c.account <> '' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = ws AND b.scope = 'account' AND b.target = c.account)
+        SELECT 'account', c.account WHERE c.account <> '' AND c.kind = 'card' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = ws AND b.scope = 'account' AND b.target = c.account)
     ) AS x;
 END $$;
 -- +goose StatementEnd
@@ -249,7 +251,8 @@ BEGIN
             counted := false;
             tight := false;
             IF paid OR EXISTS (SELECT FROM budgets WHERE workspace IN ('', ws)) OR EXISTS (SELECT FROM quotas WHERE workspace IN ('', ws))
-                OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws)) THEN
+                OR EXISTS (SELECT FROM lanes WHERE workspace = ws) OR EXISTS (SELECT FROM freezes WHERE workspace IN ('', ws))
+                OR EXISTS (SELECT FROM account_limits WHERE workspace = ws) THEN
                 SELECT array_agg(ROW(b.class, b.what, b.id, b.name, b.dimension, x.room, b.escrow, b.own, b.at_least, b.at_most)::binding),
                     bool_or(x.room < b.at_most OR x.room <= 0), array_agg(DISTINCT b.id) FILTER (WHERE b.what IN ('budget', 'quota') AND x.room / wanted < b.at_most),
                     bool_or(b.what = 'quota'), bool_or(b.own / wanted < b.at_most) INTO bound, short, scarce, counted, tight

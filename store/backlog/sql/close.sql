@@ -57,7 +57,7 @@ WITH f AS (
 -- include: next_state
             ))
     FROM (SELECT * FROM closed ORDER BY task) AS f WHERE t.id = f.task
-    RETURNING t.id, t.workspace, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, t.ended_at, f.n, f.outcome, f.at,
+    RETURNING t.id, t.workspace, t.class, t.lane, t.phase, t.attempt, t.epoch, t.state, t.reason, t.conn, t.command, t.command_digest, t.started_at, t.not_before, t.ended_at, f.n, f.outcome, f.at,
         f.exit, f.type, f.owner, f.claim, f.claimed_at, f.started_at AS began, f.budgets, f.reserved, f.used
 -- include: closing_rest
 
@@ -85,6 +85,12 @@ WITH f AS (
     SELECT id, attempt, workspace, epoch, type, owner, claim, claimed_at, began, at, outcome, exit FROM moved WHERE NOT is_terminal(state)
 ), charged AS (
     INSERT INTO charges (budget, workspace, amount) SELECT id, workspace, spent FROM dues WHERE rolling IS NOT NULL AND spent > 0
+), limited AS (
+    -- Whoever has the same account would meet the same limit.
+    INSERT INTO account_limits AS a (workspace, account, until, task)
+    SELECT DISTINCT ON (m.workspace, c.account) m.workspace, c.account, m.not_before, m.id FROM moved m JOIN classes c ON c.id = m.class
+    WHERE m.outcome = 'parked' AND m.state = 'queued' AND c.account <> '' ORDER BY m.workspace, c.account, m.not_before DESC
+    ON CONFLICT (workspace, account) DO UPDATE SET until = greatest(a.until, excluded.until), task = excluded.task
 ), session AS (
     UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt
 ), audited AS (

@@ -155,9 +155,9 @@ WHERE t.id = $1 AND $2 = '' ORDER BY f.id
 
 -- Of workspace $1, task $3.
 -- name: why_limits
-SELECT b.what, b.name, b.room, takes(t.estimate, b.dimension), (SELECT g.resets_at FROM budgets g WHERE b.what = 'budget' AND g.id = b.id)
+SELECT b.what, b.name, b.room, takes(t.estimate, b.dimension), CASE b.what WHEN 'budget' THEN (SELECT g.resets_at FROM budgets g WHERE g.id = b.id) WHEN 'limit' THEN (SELECT a.until FROM account_limits a WHERE a.workspace = $1 AND a.account = b.name) END
 FROM standing t, bindings($1, $2, ARRAY[t.class]) AS b
-WHERE t.id = $3 AND t.state = 'queued' AND b.what IN ('quota', 'budget', 'account') AND (b.room <= 0 OR takes(t.estimate, b.dimension) > b.room) ORDER BY b.what = 'account', b.what DESC, b.name
+WHERE t.id = $3 AND t.state = 'queued' AND b.what IN ('quota', 'budget', 'account', 'limit') AND (b.room <= 0 OR takes(t.estimate, b.dimension) > b.room) ORDER BY b.what = 'account', b.what DESC, b.name
 
 -- name: why_dependencies
 SELECT coalesce(x.key, x.id::text), x.state, x.updated_at FROM dependencies d JOIN standing x ON x.id = d.dependency

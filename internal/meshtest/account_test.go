@@ -1,0 +1,111 @@
+package meshtest
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// paidBy orders a task whose limits are those of an account at its spoke.
+func (p *pair) paidBy(t *testing.T, account string) string {
+	t.Helper()
+	task := p.Order(t, nil)
+	batch := p.Spoke.Read(t, p.Hub.Due(t)...)
+	for _, m := range batch {
+		m.Account = account
+	}
+	p.takeSome(t, batch)
+	return task
+}
+
+// When an agent has met a limit of its provider, all of the same account wait until its time, and nobody else does.
+func TestAnAccountThatMetItsLimitWaits(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	first, second, other, none := p.paidBy(t, "claude"), p.paidBy(t, "claude"), p.paidBy(t, "codex"), p.paidBy(t, "")
+	c := p.claim(t, 1)[0]
+	require.Equal(t, first, c.Fence.Task)
+	p.start(t, c)
+	require.True(t, p.end(t, c.Fence, commands.Parked))
+
+	claimed := p.claim(t, 10)
+
+	require.ElementsMatch(t, []string{other, none}, tasksOf(claimed))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM account_limits a JOIN due d ON d.task = a.task AND d.at = a.until WHERE a.account = 'claude' AND a.task = $1`, first))
+	ws, err := p.backlog.Workspace(backlog.MainWorkspace, "test")
+	require.NoError(t, err)
+	why, err := ws.Why(t.Context(), second)
+	require.NoError(t, err)
+	require.Len(t, why.Reasons, 1)
+	require.Equal(t, "limit", why.Reasons[0].Stage)
+	require.Equal(t, "account claude has met a limit of its provider; its tasks wait", why.Reasons[0].What)
+	require.WithinRange(t, *why.Reasons[0].Until, time.Now().Add(2*time.Minute), time.Now().Add(6*time.Minute))
+	require.NoError(t, p.Spoke.Exec(`UPDATE account_limits SET until = clock_timestamp()`))
+	require.Equal(t, []string{second}, tasksOf(p.claim(t, 10)), "its time has come")
+	swept, err := p.backlog.Sweep(t.Context(), time.Second)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), swept.Lifted)
+	require.Zero(t, p.Spoke.Count(t, `SELECT count(*) FROM account_limits`))
+}
+
+// A limit of an account is the longest of those that its agents met.
+func TestALaterLimitOfAnAccountCounts(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.paidBy(t, "claude")
+	p.paidBy(t, "claude")
+	claimed := p.claim(t, 2)
+	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET parks = 5 WHERE id = $1`, claimed[0].Fence.Task)) // its wait is ten times as long
+
+	for _, c := range claimed {
+		p.start(t, c)
+		require.True(t, p.end(t, c.Fence, commands.Parked))
+	}
+
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM account_limits WHERE until = (SELECT max(at) FROM due)`))
+	swept, err := p.backlog.Sweep(t.Context(), time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, swept.Lifted)
+	require.Less(t, swept.Next, 6*time.Minute)
+}
+
+func tasksOf(list []backlog.Claimed) (ids []string) {
+	for _, c := range list {
+		ids = append(ids, c.Fence.Task)
+	}
+	return ids
+}
+
+// The host says in its policy which words of a program mean a limit, and whose it is.
+func TestWordsOfALimitParkAnAgentAndItsAccount(t *testing.T) {
+	t.Parallel()
+	m := Plan{Policy: Loose(`version: 1
+runtimes: [exec]
+commands:
+  - {run: "sh -c **", account: claude, limit_patterns: ["(?i)usage limit reached"]}
+  - "true"
+`)}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	ran := filepath.Join(t.TempDir(), "ran")
+	limited := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", `[ -e "$0" ] && exit 0; touch "$0"; echo "Usage limit reached" >&2; exit 1`, ran}}})
+	Await(t, "that it is parked", func() bool { return m.Agent(t, limited).Reason == commands.Limit })
+
+	waits := m.Spawn(t, "attic", "sh", "-c", "exit 0")
+	beside := m.Wait(t, m.Spawn(t, "attic", "true"))
+
+	require.Equal(t, commands.Completed, beside.State)
+	require.Equal(t, commands.Queued, m.Agent(t, waits).State)
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE due SET at = clock_timestamp()`)
+	s.Exec(t, `UPDATE account_limits SET until = clock_timestamp()`)
+	m.Start(t, "attic")
+	require.Equal(t, commands.Completed, m.Wait(t, limited).State)
+	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
+	m.Check(t)
+}
