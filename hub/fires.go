@@ -55,7 +55,7 @@ func (h *Hub) fireDue(ctx context.Context, started time.Time) (any bool, failed 
 	}
 	for _, id := range ids {
 		fired, err := h.DB.Fire(context.WithoutCancel(ctx), id, func(s store.Schedule, values func() (commands.Values, error), now time.Time) store.Firing {
-			f := h.firing(ctx, s, values, now)
+			f := h.firing(ctx, s, values, now, started)
 			waits := now.Sub(*s.Next) < spokesTime || time.Since(started) < spokesTime
 			f.Later = waits && f.Order != nil && f.Order.Anywhere && len(f.Order.Among) == 0
 			return f
@@ -63,7 +63,7 @@ func (h *Hub) fireDue(ctx context.Context, started time.Time) (any bool, failed 
 		if err != nil { // it would fail again: what became of it is that it did
 			h.Log.ErrorContext(ctx, "ordering what a schedule has", "id", id, "err", err)
 			fired, err = h.DB.Fire(context.WithoutCancel(ctx), id, func(s store.Schedule, _ func() (commands.Values, error), now time.Time) store.Firing {
-				f := h.due(s, now)
+				f := h.due(s, now, started)
 				f.Refused = commands.Refuse(commands.Internal, "the order could not be stored; the log of the hub says why")
 				return f
 			})
@@ -79,20 +79,34 @@ func (h *Hub) fireDue(ctx context.Context, started time.Time) (any bool, failed 
 }
 
 // due says of a schedule that is due when it is due again. All that was missed is one.
-func (h *Hub) due(s store.Schedule, now time.Time) store.Firing {
+func (h *Hub) due(s store.Schedule, now, started time.Time) store.Firing {
 	f := store.Firing{Actor: "schedule:" + s.Name, Life: MaxLife,
 		Kill: commands.Kill{Reason: "the schedule " + s.Name + " replaces it", GraceMS: DefaultGrace.Milliseconds()}}
 	if table, err := cron.Parse(s.Cron, s.Zone); err != nil {
 		f.Refused = commands.Refuse(commands.Internal, "%v", err)
 	} else {
-		f.Missed, f.Next = table.Missed(*s.Next, now), table.Next(now)
+		until := missedUntil(s, now, now.Add(-time.Since(started)))
+		f.Missed, f.Next = table.Missed(*s.Next, until), table.Next(until)
 	}
 	return f
 }
 
+// missedUntil is until when what was due of s was missed. While it waits for a spoke nothing is: what is due meanwhile is an
+// order of its own.
+func missedUntil(s store.Schedule, now, started time.Time) time.Time {
+	began := *s.Next
+	if started.After(began) {
+		began = started
+	}
+	if s.Template.Any && now.Sub(began) < 2*spokesTime {
+		return began
+	}
+	return now
+}
+
 // firing is what is to become of a schedule that is due.
-func (h *Hub) firing(ctx context.Context, s store.Schedule, values func() (commands.Values, error), now time.Time) store.Firing {
-	f := h.due(s, now)
+func (h *Hub) firing(ctx context.Context, s store.Schedule, values func() (commands.Values, error), now, started time.Time) store.Firing {
+	f := h.due(s, now, started)
 	if f.Refused == nil {
 		f.Order, f.Refused = h.orderFor(ctx, s, values, s.Next.UTC().Format(time.RFC3339), f.Actor)
 	}

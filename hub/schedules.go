@@ -3,6 +3,7 @@ package hub
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,35 +22,68 @@ type NewSchedule struct {
 	Order                     SpawnRequest
 }
 
-// CreateSchedule stores a schedule. What can be wrong with its order is refused now, and not when it is due.
-func (h *Hub) CreateSchedule(ctx context.Context, n NewSchedule, actor string) (s store.Schedule, err error) {
+// CreateSchedule stores a schedule. What can be wrong with its order is refused now, and not when it is due; note says what
+// would keep it from running now.
+func (h *Hub) CreateSchedule(ctx context.Context, n NewSchedule, actor string) (s store.Schedule, note string, err error) {
 	r := n.Order
 	if r.ID != "" || r.IdempotencyKey != "" {
-		return s, commands.Refuse(commands.Validation, "a schedule orders many agents, and its order has an id or an idempotency key").Hinting("leave them out: each of its orders gets its own")
+		return s, "", commands.Refuse(commands.Validation, "a schedule orders many agents, and its order has an id or an idempotency key").Hinting("leave them out: each of its orders gets its own")
 	}
 	n.Zone = cmp.Or(n.Zone, localZone())
 	table, err := cron.Parse(n.Cron, n.Zone)
 	if err != nil {
-		return s, err
+		return s, "", err
 	}
 	order, err := h.orderOf(ctx, r, actor)
 	if err != nil {
-		return s, err
+		return s, "", err
 	}
 	if r.Spoke != "" { // by its name, which outlives the connection
 		r.Spoke = h.board.Name(order.Conn)
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
-		return s, err
+		return s, "", err
 	}
 	s = store.Schedule{ID: id.String(), Name: n.Name, Cron: strings.Join(strings.Fields(n.Cron), " "), Zone: n.Zone, Overlap: cmp.Or(n.Overlap, store.OverlapSkip), CreatedBy: actor,
 		Template: store.Template{Spoke: r.Spoke, Any: r.Any, LifeMS: r.ExpiresInMS, Labels: r.Labels, Spawn: &n.Order.Spawn}}
 	if err := h.DB.AddSchedule(context.WithoutCancel(ctx), s, r.Values, table.Next); err != nil {
-		return s, err
+		return s, "", err
 	}
 	h.schedule.Send()
-	return h.DB.FindSchedule(ctx, s.ID)
+	if s, err = h.DB.FindSchedule(ctx, s.ID); err == nil {
+		note, err = h.hinders(ctx, order)
+	}
+	return s, note, err
+}
+
+// hinders says what would keep an order from being given or started now; "" where nothing is known.
+func (h *Hub) hinders(ctx context.Context, o store.SpawnOrder) (string, error) {
+	if o.Anywhere {
+		if len(o.Among) == 0 && o.Nowhere != nil {
+			return o.Nowhere.Why, nil
+		}
+		return "", nil
+	}
+	s, _ := h.board.Status(o.Conn)
+	says, _ := s.PeerSays()
+	frozen, err := h.DB.Freezes(ctx)
+	held := frozen.Holds(s.Connection)
+	switch {
+	case s.State != store.Active:
+		return fmt.Sprintf("the connection with %s is %s: %s", s.Name, s.State, s.Reason), err
+	case held != nil:
+		return fmt.Sprintf("%s is %s", s.Name, held.Why()), err
+	case says.State == string(store.Suspended):
+		return fmt.Sprintf("%s has suspended the connection: %s", s.Name, says.Reason), err
+	case !s.Linked:
+		return s.Name + " is not linked; it gets the order when it is", err
+	case s.Beat != nil && h.refusers.refuses(o.Conn, s.Beat.Body.Policy, o.Spawn):
+		return fmt.Sprintf("the policy of %s has refused this program", s.Name), err
+	case s.Beat != nil && s.Beat.Body.StartsNone != "":
+		return fmt.Sprintf("%s starts nothing now: %s", s.Name, s.Beat.Body.StartsNone), err
+	}
+	return "", err
 }
 
 // localZone is the zone of this host by its IANA name, or UTC where it has none.
@@ -72,8 +106,12 @@ type ScheduleChange struct {
 
 // ChangeSchedule changes a schedule. It is due anew from now on, by what it says then, where that is changed.
 func (h *Hub) ChangeSchedule(ctx context.Context, text string, c ScheduleChange, actor string) (store.Schedule, error) {
+	c.Reason = strings.TrimSpace(c.Reason)
 	if err := commands.CheckReason(c.Reason); err != nil {
 		return store.Schedule{}, err
+	}
+	if c.State == store.SchedulePaused && c.Reason == "" {
+		return store.Schedule{}, commands.Refuse(commands.Validation, "to pause a schedule needs a reason").Hinting("say why; it is shown with the schedule")
 	}
 	s, err := h.DB.ChangeSchedule(context.WithoutCancel(ctx), text, actor, c.apply)
 	if err == nil {

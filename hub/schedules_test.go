@@ -122,7 +122,7 @@ func TestAScheduleOutlivesAClockThatIsFarAhead(t *testing.T) {
 	h.set(t, "2128-12-15 15:14")
 	h.await(t, "often", "2060-11-26 12:01 ordered missed 1000")
 	h.set(t, "2060-11-26 12:05")
-	h.m.Hub.Do(t, "PATCH", "/api/v1/schedules/often", api.ScheduleChange{State: api.ScheduleStatePaused}, nil)
+	h.m.Hub.Do(t, "PATCH", "/api/v1/schedules/often", api.ScheduleChange{State: api.ScheduleStatePaused, Reason: "the clock"}, nil)
 	h.set(t, "2060-11-26 12:00")
 	h.m.Hub.Do(t, "PATCH", "/api/v1/schedules/often", api.ScheduleChange{State: api.ScheduleStateActive}, nil)
 	h.set(t, "2060-11-26 12:01")
@@ -208,6 +208,7 @@ func TestASchedulesThatIsRefused(t *testing.T) {
 		require.Contains(t, []commands.Code{commands.Validation, commands.Conflict, commands.NotFound}, commands.CodeOf(err), want)
 	}
 	require.ErrorContains(t, h.m.Hub.Ask(t, "GET", "/api/v1/schedules/nowhere", nil, nil), "there is no schedule")
+	require.ErrorContains(t, h.m.Hub.Ask(t, "PATCH", "/api/v1/schedules/there", api.ScheduleChange{State: api.ScheduleStatePaused, Reason: " \t"}, nil), "needs a reason")
 	require.ErrorContains(t, h.m.Hub.Ask(t, "PATCH", "/api/v1/schedules/there", api.ScheduleChange{Cron: "0 0 * * 9"}, nil), "day of the week")
 }
 

@@ -49,3 +49,30 @@ func TestADueScheduleIsOrderedOnceByMany(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, mirrors, 1)
 }
+
+// A database that was restored orders nothing of what has become due until somebody has looked.
+func TestARestorePausesSchedules(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	_, err := s.DB.BeginIncarnation(t.Context(), []string{""}, "one")
+	require.NoError(t, err)
+	id := s.scheduled()
+	due := func() []string {
+		ids, err := s.DB.DueSchedules(t.Context(), 10)
+		require.NoError(t, err)
+		return ids
+	}
+	_, err = s.DB.BeginIncarnation(t.Context(), []string{"one"}, "two")
+	require.NoError(t, err)
+	require.Equal(t, []string{id}, due(), "it was started again")
+
+	restored, err := s.DB.BeginIncarnation(t.Context(), []string{"another"}, "three")
+
+	require.NoError(t, err)
+	require.True(t, restored)
+	require.Empty(t, due())
+	v, err := s.DB.FindSchedule(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []string{store.SchedulePaused, store.Restored}, []string{v.State, v.Why})
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND object = 'nightly'`))
+}

@@ -157,7 +157,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.RemoveSchedule": func(s scene) storetest.Act {
 		id := s.scheduled()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			v, err := s.DB.RemoveSchedule(ctx, id, "test")
+			v, err := s.DB.RemoveSchedule(ctx, id, "test", "not needed")
 			return v.Name, err
 		}
 	},

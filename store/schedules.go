@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,9 @@ const (
 	ScheduleActive = "active"
 	SchedulePaused = "paused"
 )
+
+// Restored is why schedules are paused whose database was restored from a backup.
+const Restored = "restored"
 
 // A Template is what a schedule orders. Its values are kept apart.
 type Template struct {
@@ -196,12 +200,12 @@ func holdSchedule(ctx context.Context, tx *Tx, s *Schedule, text string) (now ti
 }
 
 // RemoveSchedule forgets a schedule. The agents that it has ordered go on.
-func (db *DB) RemoveSchedule(ctx context.Context, text, actor string) (s Schedule, err error) {
+func (db *DB) RemoveSchedule(ctx context.Context, text, actor, reason string) (s Schedule, err error) {
 	err = db.Tx(ctx, "deleting a schedule", func(ctx context.Context, tx *Tx) error {
 		if _, err := holdSchedule(ctx, tx, &s, text); err != nil {
 			return err
 		}
-		tx.Audit(AuditRow{Actor: actor, Action: "schedule.deleted", Object: s.Name, Why: s.terms()})
+		tx.Audit(AuditRow{Actor: actor, Action: "schedule.deleted", Object: s.Name, Why: strings.TrimPrefix(reason+"; ", "; ") + s.terms()})
 		_, err := tx.Exec(ctx, `DELETE FROM schedules WHERE id = $1`, s.ID)
 		return err
 	})

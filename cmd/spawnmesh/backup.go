@@ -135,7 +135,7 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	fmt.Fprintf(a.out, "restored instance %s in %s, as it was at %s\n", m.Instance, dir, m.At.Local().Format(time.RFC3339))
 	fmt.Fprintf(a.err, "start it; it notices that it was restored, and asks its peers for what they know: %s\n", a.line(role, "run"))
 	if m.Hub {
-		fmt.Fprintf(a.err, "what its schedules had been due for since is ordered once when it starts; see: %s\n", a.line("schedule", "list"))
+		fmt.Fprintf(a.err, "its schedules are paused then, and order nothing until somebody resumes them, as with: %s\n", a.line("schedule", "resume", "--all"))
 	}
 	fmt.Fprintln(a.err, "what people decided since the backup is to be decided again: suspensions, freezes, grants, invites")
 	return nil

@@ -38,6 +38,9 @@ func TestAHubThatWasLostIsRestored(t *testing.T) {
 	}
 	ended := h.spawn(append([]string{"--spoke", "attic", "--"}, tr.agent("ended", "0")...)...)
 	h.ends(ended)
+	h.do("schedule", "create", "often", "--cron", "* * * * *", "--runtime", "noop", "--spoke", "attic")
+	h.do("schedule", "pause", "often", "--reason", "the disk")
+	h.do("schedule", "create", "yearly", "--cron", "@yearly", "--runtime", "noop", "--spoke", "attic")
 	running := order("running")
 	h.runs(running)
 	passphrase := passphraseIn(t, "correct horse battery")
@@ -54,7 +57,12 @@ func TestAHubThatWasLostIsRestored(t *testing.T) {
 	back := h.run("", "restore", dir, "--passphrase-file", passphrase)
 	require.Zero(t, back.code, back.err)
 	require.Contains(t, back.err, "start it; it notices that it was restored, and asks its peers for what they know: spawnmesh --data-dir "+h.dir+" hub run")
+	require.Contains(t, back.err, "its schedules are paused then, and order nothing until somebody resumes them, as with: spawnmesh --data-dir "+h.dir+" schedule resume --all\n")
 	require.NoError(t, m.Hub.Start(t.Context()))
+	require.Contains(t, h.do("schedule", "show", "yearly"), "paused: restored\n")
+	require.Regexp(t, `(?m)^schedules +1 of 2 order nothing since the database was restored from a backup; to let them go on: .* schedule resume --all$`, h.run("", "doctor").out)
+	require.Equal(t, "yearly\n", h.do("schedule", "resume", "--all", "-o", "name"))
+	require.Contains(t, h.do("schedule", "show", "often"), "paused: the disk\n", "somebody has paused it")
 	require.NoError(t, m.AwaitLink(t.Context(), "attic"))
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until the hub knows again what it ordered", func() (bool, error) {
 		return h.run("", "status", later).code == 0, nil

@@ -29,6 +29,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	var long *store.Snapshot
 	var super string
 	var audit control.Check
+	var schedules []store.Schedule
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		if list, err = in.DB.Retention(ctx); err == nil {
 			long, err = in.DB.LongSnapshot(ctx)
@@ -38,6 +39,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		}
 		if err == nil {
 			audit = checkAudit(ctx, in)
+			schedules, err = in.DB.Schedules(ctx)
 		}
 		return err
 	})
@@ -45,6 +47,9 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		return []control.Check{control.NewCheck("database", err)}
 	}
 	checks := append(a.sizes(list), audit)
+	if n := restored(schedules); n > 0 {
+		checks = append(checks, note("schedules", fmt.Sprintf("%d of %d order nothing since the database was restored from a backup; to let them go on: %s", n, len(schedules), a.line("schedule", "resume", "--all"))))
+	}
 	if long != nil {
 		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
 			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
@@ -56,6 +61,16 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 				"give the database to another role and name that in DATABASE_URL: see docs/operating.md, A database of your own", super)))
 	}
 	return checks
+}
+
+// restored counts the schedules that a restore has paused.
+func restored(list []store.Schedule) (n int) {
+	for _, s := range list {
+		if s.State == store.SchedulePaused && s.Why == store.Restored {
+			n++
+		}
+	}
+	return n
 }
 
 // How many of the newest rows of the audit doctor holds against its checkpoint, and how long that may take.

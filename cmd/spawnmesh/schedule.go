@@ -51,9 +51,21 @@ func (a *app) printSchedules(list []api.Schedule) error {
 			last = commands.ShortID(v.LastTask)
 		}
 		t.names = append(t.names, v.Name)
-		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Cron, v.Zone, localTime(next), localTime(v.LastFiredAt), string(v.Overlap), spokeOf(v), v.CreatedBy, last})
+		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Cron, v.Zone, byClock(next, v.Zone), byClock(v.LastFiredAt, v.Zone), string(v.Overlap), spokeOf(v), v.CreatedBy, last})
 	}
 	return printList(a, list, t)
+}
+
+// byClock is a time by the clock of a schedule, which is named.
+func byClock(at time.Time, zone string) string {
+	where, err := cron.Zone(zone)
+	if err != nil {
+		where = time.Local
+	}
+	if at.IsZero() {
+		return "-"
+	}
+	return at.In(where).Format("2006-01-02 15:04 MST")
 }
 
 // spokeOf says where a schedule has its agents run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // changeSchedule changes one, and says what has become of it.
@@ -56,7 +58,7 @@ func (a *app) schedulePauseCommand() *cobra.Command {
 		Use: "pause NAME", Short: "Let a schedule order nothing until it is resumed", Args: cobra.ExactArgs(1),
 		Example: "  spawnmesh schedule pause nightly --reason 'the disk is being replaced'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if v.Reason == "" {
+			if strings.TrimSpace(v.Reason) == "" {
 				return misuse("to pause a schedule needs a reason").Hinting("add --reason \"why\"; it is shown with the schedule")
 			}
 			return a.changeSchedule(c, args[0], v, "was paused")
@@ -68,16 +70,54 @@ func (a *app) schedulePauseCommand() *cobra.Command {
 
 func (a *app) scheduleResumeCommand() *cobra.Command {
 	v := api.ScheduleChange{State: api.ScheduleStateActive}
+	all := false
 	c := &cobra.Command{
-		Use: "resume NAME", Short: "Let a paused schedule go on", Args: cobra.ExactArgs(1),
-		Long:    "Let a paused schedule go on. What was due while it was paused is not ordered.",
-		Example: "  spawnmesh schedule resume nightly",
+		Use: "resume NAME", Short: "Let a paused schedule go on", Args: cobra.MaximumNArgs(1),
+		Long: `Let a paused schedule go on. What was due while it was paused is not ordered.
+
+A hub that was restored from a backup has paused its schedules (restored): with --all
+all of these go on. What somebody has paused stays so.`,
+		Example: "  spawnmesh schedule resume nightly\n  spawnmesh schedule resume --all",
 		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) == 1):
+				return misuse("resume takes the name of a schedule, or --all").Hinting("see").Running("schedule", "list")
+			case all:
+				return a.resumeRestored(c, v)
+			}
 			return a.changeSchedule(c, args[0], v, "goes on")
 		},
 	}
+	c.Flags().BoolVar(&all, "all", false, "all that were paused because the hub was restored from a backup")
 	c.Flags().StringVar(&v.Reason, "reason", "", "record `WHY`")
 	return c
+}
+
+// resumeRestored lets those go on that a restore has paused.
+func (a *app) resumeRestored(c *cobra.Command, v api.ScheduleChange) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	list, err := control.Answer(client.API().ListSchedulesWithResponse(c.Context()))
+	if err != nil {
+		return err
+	}
+	var resumed []api.Schedule
+	for _, s := range list.Items {
+		if s.State != api.ScheduleStatePaused || s.Why != store.Restored {
+			continue
+		}
+		if s, err = control.Answer(client.API().ChangeScheduleWithResponse(c.Context(), s.Name, v)); err != nil {
+			return fmt.Errorf("%d schedules go on, and then: %w", len(resumed), err)
+		}
+		resumed = append(resumed, s)
+	}
+	if len(resumed) == 0 && a.forPeople() {
+		_, err := fmt.Fprintln(a.out, "no schedule is paused because of a restore")
+		return err
+	}
+	return a.printSchedules(resumed)
 }
 
 func (a *app) scheduleRunCommand() *cobra.Command {
@@ -150,6 +190,7 @@ func (a *app) printFires(list []api.Fire) error {
 
 func (a *app) scheduleDeleteCommand() *cobra.Command {
 	var yes bool
+	var reason string
 	c := &cobra.Command{
 		Use: "delete NAME", Short: "Forget a schedule", Args: cobra.ExactArgs(1),
 		Long:    "Forget a schedule, and what became of it. The agents that it has ordered go on.",
@@ -166,7 +207,7 @@ func (a *app) scheduleDeleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := control.Answer(client.API().DeleteScheduleWithResponse(c.Context(), args[0]))
+			v, err := control.Answer(client.API().DeleteScheduleWithResponse(c.Context(), args[0], &api.DeleteScheduleParams{Reason: reason}))
 			if err != nil {
 				return err
 			}
@@ -178,5 +219,6 @@ func (a *app) scheduleDeleteCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether it is meant")
+	c.Flags().StringVar(&reason, "reason", "", "record `WHY`")
 	return c
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
@@ -61,6 +62,9 @@ func (a *app) createSchedule(c *cobra.Command, v api.NewSchedule, f spawnFlags, 
 	case v.Cron == "":
 		return misuse("a schedule needs --cron, which says when it is due").Hinting("as in: --cron '30 2 * * mon-fri'")
 	}
+	if len(args) == 1 && f.jobs == "" && f.req.Spawn.Runtime != commands.RuntimeNoop {
+		return misuse("no command given").Hinting("put it after --, as in").Running("schedule", "create", args[0], "--cron", v.Cron, "--", "CMD")
+	}
 	v.Name = args[0]
 	task, err := a.templateOf(c, f, args[1:])
 	if err != nil {
@@ -74,6 +78,9 @@ func (a *app) createSchedule(c *cobra.Command, v api.NewSchedule, f spawnFlags, 
 	made, err := control.Answer(client.API().CreateScheduleWithResponse(c.Context(), v))
 	if err != nil {
 		return err
+	}
+	if made.Note != "" {
+		fmt.Fprintf(a.err, "note: what it orders would not run now: %s\n", inLine(made.Note))
 	}
 	a.did("the schedule %s was created; see: %s", made.Name, a.line("schedule", "show", made.Name))
 	return a.sayDue(made, "was created, in the zone "+made.Zone)

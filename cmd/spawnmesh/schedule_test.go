@@ -20,7 +20,7 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 
 	made := h.do("schedule", "create", "nightly", "--cron", "30  2 * * mon-fri", "--zone", "Asia/Kathmandu", "--spoke", "attic", "--title", "backup", "--label", "app=web", "--env", "MODE=full", "--", "sh", "-c", "echo $MODE")
 	require.Regexp(t, `^schedule nightly was created, in the zone Asia/Kathmandu; due next: \w{3} [-0-9]{10} 02:30 \+0545 \(here .*\)\n$`, made)
-	require.Regexp(t, `(?m)^nightly +active +30 2 \* \* mon-fri +Asia/Kathmandu +[-0-9]{10} [:0-9]{8} +-$`, h.do("schedule", "list"))
+	require.Regexp(t, `(?m)^nightly +active +30 2 \* \* mon-fri +Asia/Kathmandu +[-0-9]{10} 02:30 \+0545 +-$`, h.do("schedule", "list"))
 
 	id := strings.TrimSpace(h.do("schedule", "run", "nightly", "-o", "name"))
 	v := h.ends(id)
@@ -39,10 +39,10 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 	require.Contains(t, h.do("schedule", "change", "nightly", "--cron", "0 4 * * *", "--zone", "UTC"), "was changed; it is paused")
 	require.Contains(t, h.do("schedule", "resume", "nightly"), "04:00 UTC")
 	h.refused(exitMisuse, "add --yes if you mean it", "schedule", "delete", "nightly")
-	require.Equal(t, "schedule nightly is deleted\n", h.do("schedule", "delete", "nightly", "--yes"))
+	require.Equal(t, "schedule nightly is deleted\n", h.do("schedule", "delete", "nightly", "--yes", "--reason", "the host was sold"))
 	h.refused(exitNotFound, "there is no schedule", "schedule", "show", "nightly")
 	require.Regexp(t, `(?m)^schedule +nightly$`, h.do("status", id), "its agents are known by it")
-	require.Contains(t, h.do("audit", "list", "--object", "nightly"), "schedule.deleted")
+	require.Regexp(t, `schedule\.deleted .*the host was sold; 0 4 \* \* \* in UTC`, h.do("audit", "list", "--object", "nightly"))
 
 	t.Run("of a file", func(t *testing.T) { schedulesOfFiles(t, h) })
 	t.Run("that is wrong", func(t *testing.T) {
@@ -51,7 +51,13 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 		h.refused(exitMisuse, `the hour "24" is not understood`, "schedule", "create", "x", "--cron", "0 24 * * *", "--", "true")
 		h.refused(exitMisuse, "nothing is to be changed", "schedule", "change", "x")
 		h.refused(exitMisuse, "needs a reason", "schedule", "pause", "x")
+		h.refused(exitMisuse, "needs a reason", "schedule", "pause", "x", "--reason", "  ")
+		h.refused(exitMisuse, "schedule create x --cron @daily -- CMD", "schedule", "create", "x", "--cron", "@daily")
+		h.refused(exitMisuse, "takes the name of a schedule, or --all", "schedule", "resume")
+		h.refused(exitMisuse, "takes the name of a schedule, or --all", "schedule", "resume", "x", "--all")
+		require.Equal(t, "no schedule is paused because of a restore\n", h.do("schedule", "resume", "--all"))
 	})
+	t.Run("that could not run now", func(t *testing.T) { schedulesThatCannotRun(t, h) })
 }
 
 // The job of a file is ordered by a schedule as it is by spawn.
@@ -77,4 +83,19 @@ func schedulesOfFiles(t *testing.T, h hand) {
 	h.refused(exitMisuse, "has 2 jobs, and a schedule orders one", "schedule", "create", "x", "--cron", "@daily", "-f", two)
 	h.refused(exitMisuse, "a command is given beside --jobs", "schedule", "create", "x", "--cron", "@daily", "-f", one, "--", "true")
 	h.refused(exitMisuse, "no schedule was created of", "schedule", "create", "x", "--cron", "@daily", "-f", file("wrong.yaml", "argv: [true]\nnonsense: 1\n"))
+}
+
+// What would keep its order from running now is said when a schedule is created.
+func schedulesThatCannotRun(t *testing.T, h hand) {
+	create := func(name string, args ...string) string {
+		return h.run("", append(append([]string{"schedule", "create", name, "--cron", "@yearly"}, args...), "--", "true")...).err
+	}
+	require.NotContains(t, create("fine", "--spoke", "attic"), "note:")
+	require.Regexp(t, `(?m)^note: what it orders would not run now: no spoke .*gpu`, create("gpu", "--any", "--capability", "gpu"))
+	h.do("freeze", "--scope", "connection:attic", "--reason", "bad deploy")
+	require.Regexp(t, `(?m)^note: what it orders would not run now: attic is frozen by uid:\d+: bad deploy$`, create("frozen", "--spoke", "attic"))
+	h.do("unfreeze", "--scope", "connection:attic", "--reason", "over")
+	h.do("connections", "suspend", "attic", "--reason", "holiday")
+	require.Contains(t, create("away", "--spoke", "attic"), "note: what it orders would not run now: the connection with attic is suspended: holiday\n")
+	require.Contains(t, create("anywhere", "--any"), "note: what it orders would not run now: no ")
 }

@@ -1963,6 +1963,9 @@ type Schedule struct {
 	// Next When it is due next; one time in a list, five of one schedule, none while it is paused.
 	Next []time.Time `json:"next,omitempty,omitzero"`
 
+	// Note In the answer to its creation: what would keep its order from being given or started now.
+	Note string `json:"note,omitempty,omitzero"`
+
 	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
 	Overlap Overlap `json:"overlap"`
 
@@ -1973,7 +1976,7 @@ type Schedule struct {
 	Title     string          `json:"title,omitempty,omitzero"`
 	UpdatedAt time.Time       `json:"updated_at"`
 
-	// Why Why it is paused.
+	// Why Why it is paused; restored: the hub was, from a backup.
 	Why  string `json:"why,omitempty,omitzero"`
 	Zone string `json:"zone"`
 }
@@ -2394,6 +2397,12 @@ type FollowEventsParams struct {
 
 	// LastEventID The same as since, as browsers say it.
 	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
+}
+
+// DeleteScheduleParams defines parameters for DeleteSchedule.
+type DeleteScheduleParams struct {
+	// Reason Why; it is recorded.
+	Reason string `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 }
 
 // ListFiresParams defines parameters for ListFires.
@@ -2961,7 +2970,7 @@ type ClientInterface interface {
 	// The agents that it has ordered go on.
 	//
 	// Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
-	DeleteSchedule(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteSchedule(ctx context.Context, schedule ScheduleName, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSchedule One schedule, with the next times at which it is due
 	//
@@ -4166,8 +4175,8 @@ func (c *Client) CreateSchedule(ctx context.Context, body CreateScheduleJSONRequ
 // The agents that it has ordered go on.
 //
 // Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
-func (c *Client) DeleteSchedule(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteScheduleRequest(c.Server, schedule)
+func (c *Client) DeleteSchedule(ctx context.Context, schedule ScheduleName, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteScheduleRequest(c.Server, schedule, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6565,7 +6574,7 @@ func NewCreateScheduleRequestWithBody(server string, contentType string, body io
 }
 
 // NewDeleteScheduleRequest constructs an http.Request for the DeleteSchedule method
-func NewDeleteScheduleRequest(server string, schedule ScheduleName) (*http.Request, error) {
+func NewDeleteScheduleRequest(server string, schedule ScheduleName, params *DeleteScheduleParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -6588,6 +6597,29 @@ func NewDeleteScheduleRequest(server string, schedule ScheduleName) (*http.Reque
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -9545,7 +9577,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
-	DeleteScheduleWithResponse(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error)
+	DeleteScheduleWithResponse(ctx context.Context, schedule ScheduleName, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error)
 
 	// GetScheduleWithResponse One schedule, with the next times at which it is due
 	//
@@ -14374,8 +14406,8 @@ func (c *ClientWithResponses) CreateScheduleWithResponse(ctx context.Context, bo
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /schedules/{schedule} (the `DeleteSchedule` operationId).
-func (c *ClientWithResponses) DeleteScheduleWithResponse(ctx context.Context, schedule ScheduleName, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error) {
-	rsp, err := c.DeleteSchedule(ctx, schedule, reqEditors...)
+func (c *ClientWithResponses) DeleteScheduleWithResponse(ctx context.Context, schedule ScheduleName, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error) {
+	rsp, err := c.DeleteSchedule(ctx, schedule, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18125,7 +18157,7 @@ type ServerInterface interface {
 	CreateSchedule(w http.ResponseWriter, r *http.Request)
 	// DeleteSchedule Forget a schedule, and what became of it
 	// (DELETE /schedules/{schedule})
-	DeleteSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName)
+	DeleteSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName, params DeleteScheduleParams)
 	// GetSchedule One schedule, with the next times at which it is due
 	// (GET /schedules/{schedule})
 	GetSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName)
@@ -18883,8 +18915,24 @@ func (siw *ServerInterfaceWrapper) DeleteSchedule(w http.ResponseWriter, r *http
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteScheduleParams
+
+	// ------------- Optional query parameter "reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteSchedule(w, r, schedule)
+		siw.Handler.DeleteSchedule(w, r, schedule, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -22012,6 +22060,7 @@ func (response CreateScheduledefaultApplicationProblemPlusJSONResponse) VisitCre
 
 type DeleteScheduleRequestObject struct {
 	Schedule ScheduleName `json:"schedule"`
+	Params   DeleteScheduleParams
 }
 
 type DeleteScheduleResponseObject interface {
@@ -25101,10 +25150,11 @@ func (sh *strictHandler) CreateSchedule(w http.ResponseWriter, r *http.Request) 
 }
 
 // DeleteSchedule operation middleware
-func (sh *strictHandler) DeleteSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName) {
+func (sh *strictHandler) DeleteSchedule(w http.ResponseWriter, r *http.Request, schedule ScheduleName, params DeleteScheduleParams) {
 	var request DeleteScheduleRequestObject
 
 	request.Schedule = schedule
+	request.Params = params
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
 		return sh.ssi.DeleteSchedule(ctx, request.(DeleteScheduleRequestObject))

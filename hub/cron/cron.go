@@ -123,20 +123,6 @@ func (t Timetable) Missed(after, now time.Time) (n int) {
 	return n
 }
 
-// A field is one of the five.
-type field struct {
-	name, takes string
-	option      cron.ParseOption
-}
-
-var fields = []field{
-	{"minute", "0 to 59", cron.Minute},
-	{"hour", "0 to 23", cron.Hour},
-	{"day of the month", "1 to 31", cron.Dom},
-	{"month", "1 to 12, or jan to dec", cron.Month},
-	{"day of the week", "0 to 6, or sun to sat, where Sunday is 0", cron.Dow},
-}
-
 var descriptors = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"}
 
 func refuse(text, format string, args ...any) *commands.Refused {
@@ -158,10 +144,19 @@ func parse(text string) (*cron.SpecSchedule, error) {
 	case len(words) != len(fields) && !strings.HasPrefix(text, "@"):
 		return nil, refuse(text, "there are %d fields, and not %d", len(words), len(fields)).Hinting("%s", hint)
 	}
+	if len(words) == len(fields) {
+		for i, f := range fields {
+			plain, err := f.plain(words[i])
+			if err != nil {
+				return nil, f.refuse(text, words[i], err)
+			}
+			words[i] = plain
+		}
+	}
 	read, err := cron.ParseStandard(strings.Join(words, " "))
 	spec, ok := read.(*cron.SpecSchedule)
 	if err != nil || !ok {
-		return nil, wrongField(text, words, hint)
+		return nil, refuse(text, "there is no such name").Hinting("%s", hint)
 	}
 	if spec.Location = time.UTC; spec.Next(aLeapYear).IsZero() {
 		return nil, refuse(text, "there is no such day in any year").Hinting("correct the day of the month, or the month")
@@ -171,16 +166,3 @@ func parse(text string) (*cron.SpecSchedule, error) {
 
 // aLeapYear has every day that there is.
 var aLeapYear = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func wrongField(text string, words []string, hint string) error {
-	if len(words) != len(fields) {
-		return refuse(text, "there is no such name").Hinting("%s", hint)
-	}
-	for i, f := range fields {
-		if _, err := cron.NewParser(f.option).Parse(words[i]); err != nil {
-			return refuse(text, "the %s %q is not understood", f.name, commands.Clip(words[i])).
-				Hinting("it is a value from %s; a range of them, as 1-5; a list, as 1,3; or steps, as */2", f.takes)
-		}
-	}
-	return refuse(text, "it is not understood").Hinting("%s", hint)
-}

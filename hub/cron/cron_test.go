@@ -94,7 +94,15 @@ func TestWhatCannotBeDueIsRefused(t *testing.T) {
 		"0 24 * * *":           `the hour "24" is not understood`,
 		"0 0 0 * *":            `the day of the month "0" is not understood`,
 		"0 0 * foo *":          `the month "foo" is not understood`,
-		"0 0 * * 7":            `the day of the week "7" is not understood`,
+		"0 0 * * 8":            `the day of the week "8" is not understood`,
+		"0 0 * * fri-8":        `the day of the week "fri-8" is not understood`,
+		"0 0 * * fri-mon/0":    `the day of the week "fri-mon/0" is not understood`,
+		"0 0 * * friday":       `the day of the week "friday" is not understood`,
+		"*/90 * * * *":         `the minute "*/90" is not understood: its step 90 is above 59`,
+		"0 1-5/24 * * *":       `the hour "1-5/24" is not understood: its step 24 is above 23`,
+		"1,,2 * * * *":         `the minute "1,,2" is not understood: a value of its list is missing`,
+		"0 ,3 * * *":           `the hour ",3" is not understood: a value of its list is missing`,
+		"0 0 1, * *":           `the day of the month "1," is not understood: a value of its list is missing`,
 		"5-1 * * * *":          `the minute "5-1" is not understood`,
 		"*/0 * * * *":          `the minute "*/0" is not understood`,
 		"0 0 30 2 *":           "there is no such day in any year",
@@ -118,5 +126,15 @@ func TestWhatCannotBeDueIsRefused(t *testing.T) {
 		_, err := cron.Parse("* * * * *", zone)
 		require.ErrorContains(t, err, "is not known", zone)
 		require.Equal(t, commands.Validation, commands.CodeOf(err), zone)
+	}
+}
+
+// Days of the week are as crontab(5) has them: 7 is Sunday, too, and a range may go over the end of the week.
+func TestDaysOfTheWeek(t *testing.T) {
+	t.Parallel()
+	const sunday = "2026-11-29 00:00 +0000"
+	for text, want := range map[string]string{"7": "0", "0-7": "0,1,2,3,4,5,6", "5-7": "0,5,6", "fri-mon": "0,1,5,6", "Fri-SUN,tue": "0,2,5,6", "sat-sun": "0,6", "6-2": "0,1,2,6",
+		"fri-mon/2": "0,5", "7-7": "0", "mon-fri": "1,2,3,4,5", "sun-sat/3": "0,3,6", "sun-sun": "0"} {
+		require.Equal(t, due(t, "0 12 * * "+want, "UTC", sunday, 8), due(t, "0 12 * * "+text, "UTC", sunday, 8), text)
 	}
 }

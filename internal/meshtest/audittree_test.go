@@ -114,6 +114,8 @@ func (i *Instance) learnsThatItsAuditIsRefused(t *testing.T, m *Mesh) {
 		says := m.View(t, "attic").Says.Audit
 		return says != nil && strings.Contains(says.Refused, "the audit of the peer has ")
 	})
+	told := m.View(t, "attic").LastSeen
+	Await(t, "another heartbeat", func() bool { return m.View(t, "attic").LastSeen.After(*told) })
 	require.Equal(t, 1, strings.Count(i.Log.String(), "the peer refuses the audit of this instance"))
 	var in api.Instance
 	i.Do(t, "GET", api.Base+"/instance", nil, &in)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -37,8 +38,10 @@ func (s resources) CreateSchedule(ctx context.Context, r api.CreateScheduleReque
 		return nil, err
 	}
 	b := r.Body
-	v, err := h.CreateSchedule(ctx, hub.NewSchedule{Name: b.Name, Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), Order: hub.RequestOf(b.Task)}, control.CallerOf(ctx).String())
-	return api.CreateSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+	v, note, err := h.CreateSchedule(ctx, hub.NewSchedule{Name: b.Name, Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), Order: hub.RequestOf(b.Task)}, control.CallerOf(ctx).String())
+	made := oneSchedule(ctx, v)
+	made.Note = note
+	return api.CreateSchedule200JSONResponse{OneScheduleJSONResponse: made}, err
 }
 
 // GetSchedule implements [api.StrictServerInterface].
@@ -68,7 +71,11 @@ func (s resources) DeleteSchedule(ctx context.Context, r api.DeleteScheduleReque
 	if err != nil {
 		return nil, err
 	}
-	v, err := h.DB.RemoveSchedule(context.WithoutCancel(ctx), r.Schedule, control.CallerOf(ctx).String())
+	reason := strings.TrimSpace(r.Params.Reason)
+	if err := commands.CheckReason(reason); err != nil {
+		return nil, err
+	}
+	v, err := h.DB.RemoveSchedule(context.WithoutCancel(ctx), r.Schedule, control.CallerOf(ctx).String(), reason)
 	return api.DeleteSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
 }
 
