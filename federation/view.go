@@ -141,21 +141,26 @@ func (x *Exchange) describe(s *Status) {
 
 // Find returns the connection that a person means by its name, its id or a prefix
 // of at least six characters of it, among those of these authorities. A living one
-// wins over ended ones; no two living ones have one name.
+// wins over ended ones; no two living ones have one name. Of ended ones that had it, it is the newest.
 func (b *Board) Find(text string, of ...store.Authority) (Status, error) {
 	var found []Status
+	var named *Status
 	for _, s := range b.Statuses(of...) {
 		if s.ID == text || s.Name == text && !s.State.Ended() {
 			return s, nil
 		}
-		if s.Name == text || commands.Means(text, s.ID) {
+		if s.Name == text {
+			named = &s
+		} else if commands.Means(text, s.ID) {
 			found = append(found, s)
 		}
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case named != nil:
+		return *named, nil
+	case len(found) == 0:
 		return Status{}, commands.Refuse(commands.NotFound, "no connection %q", text).Hinting("see").Running("connections", "list")
-	case 1:
+	case len(found) == 1:
 		return found[0], nil
 	}
 	return Status{}, commands.Refuse(commands.Ambiguous, "%q fits %d connections", text, len(found)).Hinting("use more of the id; see").Running("connections", "list", "--all")

@@ -70,15 +70,20 @@ func (a *app) unfreezeCommand() *cobra.Command {
 
 func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string) error {
 	scope, target := splitScope(text)
-	_, err := control.Answer(c.API().FreezeWithResponse(ctx, a.workspace, api.FreezeChange{Scope: scope, Target: target, Reason: reason}))
+	v, err := control.Answer(c.API().FreezeWithResponse(ctx, a.workspace, api.FreezeChange{Scope: scope, Target: target, Reason: reason}))
 	if err != nil {
+		return err
+	}
+	if a.forPeople() && v.Already {
+		_, err := fmt.Fprintf(a.out, "%s is frozen already, by %s since %s: %s; the reason stays, and nothing was changed\n", printable(text), printable(v.Actor), clock(&v.Since), inLine(v.Reason))
 		return err
 	}
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s is frozen: %s\n", printable(text), whatFreezes(ctx, c, scope, target))
 		return err
 	}
-	return a.print(frozen{text, true}, []any{frozen{text, true}}, table{names: []string{text}})
+	is := frozen{text, true, v.Already}
+	return a.print(is, []any{is}, table{names: []string{text}})
 }
 
 // whatFreezes says what a freeze holds: at a hub some hold agents on spokes, and others do not.
@@ -105,8 +110,9 @@ func whatFreezes(ctx context.Context, c *control.Client, scope, target string) s
 
 // frozen is what a program learns of a freeze that was set or lifted.
 type frozen struct {
-	Scope  string `json:"scope"`
-	Frozen bool   `json:"frozen"`
+	Scope   string `json:"scope"`
+	Frozen  bool   `json:"frozen"`
+	Already bool   `json:"already,omitempty"` // it was frozen before, and nothing was changed
 }
 
 func (a *app) unfreeze(ctx context.Context, c *control.Client, text, reason string) error {
@@ -119,7 +125,8 @@ func (a *app) unfreeze(ctx context.Context, c *control.Client, text, reason stri
 		_, err := fmt.Fprintf(a.out, "%s is no longer frozen\n", printable(text))
 		return err
 	}
-	return a.print(frozen{text, false}, []any{frozen{text, false}}, table{names: []string{text}})
+	is := frozen{Scope: text}
+	return a.print(is, []any{is}, table{names: []string{text}})
 }
 
 func (a *app) printFreezes(list []backlog.Freeze) error {

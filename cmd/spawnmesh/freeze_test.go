@@ -2,8 +2,11 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
 // A host that has frozen what its hub orders is told so where it looks, with the command that lifts it.
@@ -21,4 +24,36 @@ func TestAFreezeOfTheHostIsSaidThere(t *testing.T) {
 		s.do("unfreeze", "--scope", scope, "--reason", "over")
 	}
 	require.NotContains(t, s.do("connections", "list")+s.run("", "doctor").out, "frozen")
+}
+
+// What is said of a freeze names what was typed, also where it is set twice, or not at all.
+func TestFreezesInWords(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	for _, scope := range []string{"connection:attic", "instance", "lane:slow"} {
+		h.refused(exitNotFound, scope+" is not frozen", "unfreeze", "--scope", scope, "--reason", "over")
+		h.do("freeze", "--scope", scope, "--reason", "bad deploy")
+		require.Regexp(t, `^`+scope+` is frozen already, by uid:\d+ since \S+ \S+: bad deploy; the reason stays, and nothing was changed\n$`, h.do("freeze", "--scope", scope, "--reason", "another"))
+		h.do("unfreeze", "--scope", scope, "--reason", "over")
+	}
+	require.Contains(t, m.Hub.LastWords(), "target=attic")
+}
+
+// Of connections that had a name, and have all ended, the newest is meant.
+func TestANameThatWasRevokedTwice(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
+	h.do("connections", "revoke", "attic", "--reason", "sold", "--yes")
+	text, _ := h.invite("attic")
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until it can join again", func() (bool, error) {
+		return s.run(text, "spoke", "join", "--yes").code == 0, nil
+	}))
+
+	h.do("connections", "revoke", "attic", "--reason", "sold again", "--yes")
+
+	require.Regexp(t, `(?m)^why +sold again$`, h.do("connections", "show", "attic"))
+	require.Contains(t, h.run("", "spawn", "--spoke", "attic", "--", "true").err, "attic is revoked")
+	require.Contains(t, h.run("", "kill", "--spoke", "attic", "--reason", "x", "--yes").err, "no open agents are selected")
 }

@@ -1143,9 +1143,15 @@ type FreezeList struct {
 
 // FreezeState defines model for FreezeState.
 type FreezeState struct {
-	Frozen bool   `json:"frozen"`
-	Scope  string `json:"scope"`
-	Target string `json:"target,omitempty,omitzero"`
+	Actor string `json:"actor,omitempty,omitzero"`
+
+	// Already It was frozen before, as these say, and nothing was changed.
+	Already bool      `json:"already,omitempty,omitzero"`
+	Frozen  bool      `json:"frozen"`
+	Reason  string    `json:"reason,omitempty,omitzero"`
+	Scope   string    `json:"scope"`
+	Since   time.Time `json:"since,omitempty,omitzero"`
+	Target  string    `json:"target,omitempty,omitzero"`
 }
 
 // Gap defines model for Gap.

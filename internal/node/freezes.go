@@ -29,55 +29,65 @@ func (s resources) ListFreezes(ctx context.Context, r api.ListFreezesRequestObje
 func (s resources) Freeze(ctx context.Context, r api.FreezeRequestObject) (api.FreezeResponseObject, error) {
 	ws, err := s.workspace(ctx, r.Workspace)
 	b := r.Body
+	v := api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target, Frozen: true}
 	if err == nil {
-		b.Target, err = s.frozenTarget(ctx, b.Scope, b.Target)
+		b.Target, v.Target, err = s.frozenTarget(ctx, b.Scope, b.Target)
 	}
-	if err == nil {
-		err = ws.Freeze(ctx, backlog.Freeze{Scope: b.Scope, Target: b.Target, Reason: b.Reason})
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		s.n.logFreeze(ctx, "frozen", b.Scope, b.Target, b.Reason)
+	was, err := ws.Freeze(ctx, backlog.Freeze{Scope: b.Scope, Target: b.Target, Reason: b.Reason})
+	switch {
+	case err != nil:
+	case was != nil:
+		v.Already, v.Reason, v.Actor, v.Since = true, was.Reason, was.Actor, was.Since
+	default:
+		s.n.logFreeze(ctx, "frozen", b.Scope, v.Target, b.Reason)
 		err = s.tellFrozen(ctx, b.Scope)
 	}
-	return api.Freeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target, Frozen: true}}, err
+	return api.Freeze200JSONResponse{FrozenJSONResponse: v}, err
 }
 
 // Unfreeze implements [api.StrictServerInterface].
 func (s resources) Unfreeze(ctx context.Context, r api.UnfreezeRequestObject) (api.UnfreezeResponseObject, error) {
 	ws, err := s.workspace(ctx, r.Workspace)
 	b := r.Body
+	v := api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target}
 	if err == nil && b.Reason == "" {
 		err = lacksReason("unfreeze " + commands.Clip(b.Scope))
 	}
 	if err == nil {
-		b.Target, err = s.frozenTarget(ctx, b.Scope, b.Target)
+		b.Target, v.Target, err = s.frozenTarget(ctx, b.Scope, b.Target)
 	}
 	if err == nil {
 		err = ws.Unfreeze(ctx, b.Scope, b.Target, b.Reason)
 	}
+	if commands.CodeOf(err) == commands.NotFound && v.Target != b.Target { // it knows the id alone
+		err = commands.Refuse(commands.NotFound, "%s:%s is not frozen", b.Scope, v.Target).Hinting("see what is").Running("freeze", "list")
+	}
 	if err == nil {
-		s.n.logFreeze(ctx, "unfrozen", b.Scope, b.Target, b.Reason)
+		s.n.logFreeze(ctx, "unfrozen", b.Scope, v.Target, b.Reason)
 		err = s.tellFrozen(ctx, b.Scope)
 	}
-	return api.Unfreeze200JSONResponse{FrozenJSONResponse: api.FrozenJSONResponse{Scope: b.Scope, Target: b.Target}}, err
+	return api.Unfreeze200JSONResponse{FrozenJSONResponse: v}, err
 }
 
-// frozenTarget is what a freeze is about: a connection may be named by who may see it.
-func (s resources) frozenTarget(ctx context.Context, scope, target string) (string, error) {
+// frozenTarget is what a freeze is about, and what people call that: a connection may be named by who may see it.
+func (s resources) frozenTarget(ctx context.Context, scope, target string) (id, name string, err error) {
 	if scope != "connection" || !control.CallerOf(ctx).Everywhere() {
-		return target, nil
+		return target, target, nil
 	}
 	list, err := s.n.Instance.DB.Connections(ctx)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	slices.Reverse(list) // of those that had a name, the newest
 	for _, c := range list {
 		if c.ID == target || c.Name == target {
-			return c.ID, nil
+			return c.ID, c.Name, nil
 		}
 	}
-	return "", commands.Refuse(commands.NotFound, "no connection %s", commands.Clip(target)).Hinting("see").Running("connections", "list")
+	return "", "", commands.Refuse(commands.NotFound, "no connection %s", commands.Clip(target)).Hinting("see").Running("connections", "list")
 }
 
 // nameTargets names the connections that are frozen.

@@ -150,7 +150,7 @@ func TestBadClaimsAndActs(t *testing.T) {
 		}, commands.Validation},
 		"a quota of nothing":         {func(ctx context.Context) error { return b.SetQuota(ctx, backlog.Quota{Name: "q", Scope: "workspace"}) }, commands.Validation},
 		"a weight of 1001":           {func(ctx context.Context) error { return b.SetLane(ctx, backlog.Lane{Name: "l", Weight: 1001}) }, commands.Validation},
-		"a freeze without a reason":  {func(ctx context.Context) error { return b.Freeze(ctx, backlog.Freeze{Scope: "workspace"}) }, commands.Validation},
+		"a freeze without a reason":  {func(ctx context.Context) error { return failed(b.Freeze(ctx, backlog.Freeze{Scope: "workspace"})) }, commands.Validation},
 		"a budget that is not there": {func(ctx context.Context) error { return second(b.ResetBudget(ctx, "none", "")) }, commands.NotFound},
 	}
 	for name, tt := range tests {

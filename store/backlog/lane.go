@@ -89,29 +89,36 @@ type Freeze struct {
 	Since  time.Time `json:"since"`
 }
 
-// Freeze sets a latch. One that is set already keeps its reason.
-func (ws *Workspace) Freeze(ctx context.Context, f Freeze) error {
+// Freeze sets a latch. One that is set already stays as it is, and is returned: nothing was changed then.
+func (ws *Workspace) Freeze(ctx context.Context, f Freeze) (was *Freeze, err error) {
 	if err := checkScope(freezeScopes, f.Scope, f.Target); err != nil {
-		return err
+		return nil, err
 	}
 	f.Reason = strings.TrimSpace(f.Reason)
 	if err := commands.CheckReason(f.Reason); err != nil {
-		return err
+		return nil, err
 	}
 	if f.Reason == "" {
-		return commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("say why; it is recorded")
+		return nil, commands.Refuse(commands.Validation, "a freeze needs a reason").Hinting("say why; it is recorded")
 	}
 	if err := ws.mayLimit(f.Scope, f.Target); err != nil {
-		return err
+		return nil, err
 	}
-	return ws.govern(ctx, "freezing", ws.home(f.Scope), func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
+	err = ws.govern(ctx, "freezing", ws.home(f.Scope), func(ctx context.Context, tx *store.Tx) error {
+		was = nil
+		tag, err := tx.Exec(ctx, `INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`,
 			ws.home(f.Scope), f.Scope, f.Target, f.Reason, ws.actor)
+		if err == nil && tag.RowsAffected() == 0 {
+			was = &Freeze{Scope: f.Scope, Target: f.Target}
+			return tx.QueryRow(ctx, `SELECT reason, actor, since FROM freezes WHERE workspace = $1 AND scope = $2 AND target = $3`, ws.home(f.Scope), f.Scope, f.Target).
+				Scan(&was.Reason, &was.Actor, &was.Since)
+		}
 		if err != nil {
 			return err
 		}
 		return ws.auditFreeze(ctx, tx, "freeze", f.Scope, f.Target, f.Reason)
 	})
+	return was, err
 }
 
 // auditFreeze says in the audit what was frozen; a connection is found there by its name, as with all that is done to it.
@@ -138,7 +145,7 @@ func (ws *Workspace) Unfreeze(ctx context.Context, scope, target, reason string)
 			return fmt.Errorf("lifting the freeze: %w", err)
 		}
 		if tag.RowsAffected() == 0 {
-			return commands.Refuse(commands.NotFound, "%s %s is not frozen", commands.Clip(scope), commands.Clip(target))
+			return commands.Refuse(commands.NotFound, "%s is not frozen", commands.Clip(strings.TrimSuffix(scope+":"+target, ":"))).Hinting("see what is").Running("freeze", "list")
 		}
 		if err := ws.auditFreeze(ctx, tx, "unfreeze", scope, target, reason); err != nil {
 			return err

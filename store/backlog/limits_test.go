@@ -632,6 +632,30 @@ func TestConnectionsShareByWeight(t *testing.T) {
 	}
 }
 
+// failed is the error of what also returns something.
+func failed(_ any, err error) error { return err }
+
+// One that is frozen already stays as it is, and whoever freezes it again is told.
+func TestASecondFreezeSaysTheFirst(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	was, err := b.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "incident"})
+	require.NoError(t, err)
+	require.Nil(t, was)
+
+	was, err = b.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "another"})
+
+	require.NoError(t, err)
+	require.Equal(t, "incident", was.Reason)
+	require.NotEmpty(t, was.Actor)
+	require.WithinDuration(t, time.Now(), was.Since, time.Minute)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'freeze'`), "nothing was changed")
+	list, err := b.Freezes(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []backlog.Freeze{*was}, list)
+}
+
 func TestFreezes(t *testing.T) {
 	t.Parallel()
 	b := board(t)
@@ -639,7 +663,7 @@ func TestFreezes(t *testing.T) {
 	create(t, b, backlog.TaskSpec{Key: "a", Title: "a", Lane: "docs", Account: "ann"})
 	for _, f := range []backlog.Freeze{{Scope: "instance"}, {Scope: "workspace"}, {Scope: "lane", Target: "docs"}, {Scope: "account", Target: "ann"}} {
 		f.Reason = "incident"
-		require.NoError(t, b.Freeze(t.Context(), f))
+		require.NoError(t, failed(b.Freeze(t.Context(), f)))
 		require.Empty(t, claimCards(t, b, nil), "%+v", f)
 		require.Equal(t, backlog.EligibleFrozen, eligibility(t, b, "a"))
 		require.Contains(t, stages(t, b, "a"), "freeze")
@@ -659,7 +683,7 @@ func TestWhyNamesEveryReasonAndWhoCould(t *testing.T) {
 	create(t, b, backlog.TaskSpec{Key: "dep", Title: "dep", NotBefore: time.Now().Add(time.Hour)})
 	create(t, b, backlog.TaskSpec{Key: "a", Title: "a", Lane: "docs", Capabilities: []string{"gpu"}, Account: "ann", DependsOn: []string{"dep"}, Estimate: tokens(5)})
 	require.NoError(t, b.SetLane(t.Context(), backlog.Lane{Name: "docs", State: "paused"}))
-	require.NoError(t, b.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "incident"}))
+	require.NoError(t, failed(b.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "incident"})))
 	budget(t, b, backlog.Budget{Name: "small", Scope: "workspace", Dimension: "tokens", Hard: backlog.Unit})
 	none := 0
 	require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "none", Scope: "workspace", Concurrent: &none}))

@@ -268,11 +268,11 @@ var writing = map[string]func(s scene) do{
 	},
 	"Workspace.Freeze": func(scene) do {
 		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
-			return nil, b.Freeze(ctx, backlog.Freeze{Scope: "workspace", Reason: "so"})
+			return nil, failed(b.Freeze(ctx, backlog.Freeze{Scope: "workspace", Reason: "so"}))
 		}
 	},
 	"Workspace.Unfreeze": func(s scene) do {
-		require.NoError(s, s.b.Freeze(s.Context(), backlog.Freeze{Scope: "workspace", Reason: "so"}))
+		require.NoError(s, failed(s.b.Freeze(s.Context(), backlog.Freeze{Scope: "workspace", Reason: "so"})))
 		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
 			return nil, b.Unfreeze(ctx, "workspace", "", "on")
 		}

@@ -82,7 +82,7 @@ func TestABoundWorkspaceHasNoAgents(t *testing.T) {
 
 	none := 0
 	for name, err := range map[string]error{
-		"freeze":   bound.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"}),
+		"freeze":   failed(bound.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"})),
 		"unfreeze": bound.Unfreeze(t.Context(), "workspace", "", "x"),
 		"lane":     bound.SetLane(t.Context(), backlog.Lane{Name: backlog.DefaultLane, State: "paused", Reason: "x"}),
 		"quota":    bound.SetQuota(t.Context(), backlog.Quota{Name: "q", Scope: "workspace", Concurrent: &none}),
@@ -91,7 +91,7 @@ func TestABoundWorkspaceHasNoAgents(t *testing.T) {
 		require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%s: %v", name, err)
 	}
 	require.NoError(t, bound.SetLane(t.Context(), backlog.Lane{Name: "mine", State: "paused", Reason: "x"}))
-	require.NoError(t, boardOf(t, s, "lab").Bound().Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"}), "agents are in the main workspace")
+	require.NoError(t, failed(boardOf(t, s, "lab").Bound().Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"})), "agents are in the main workspace")
 	_, err = bound.RotateGrantKey(t.Context())
 	require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%v", err)
 }

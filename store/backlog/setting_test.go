@@ -77,7 +77,7 @@ func TestEveryActOnALimitIsAudited(t *testing.T) {
 		b.RemoveQuota(t.Context(), "few", "enough"),
 		b.SetLane(t.Context(), backlog.Lane{Name: "docs", State: "paused", Reason: "holiday"}),
 		b.SetLane(t.Context(), backlog.Lane{Name: "docs", Weight: 3}),
-		b.Freeze(t.Context(), backlog.Freeze{Scope: "lane", Target: "docs", Reason: "incident"}),
+		failed(b.Freeze(t.Context(), backlog.Freeze{Scope: "lane", Target: "docs", Reason: "incident"})),
 		b.Unfreeze(t.Context(), "lane", "docs", "over"),
 	} {
 		require.NoError(t, err)
