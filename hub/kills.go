@@ -2,30 +2,29 @@ package hub
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A KillRequest says which agents are to end: those on a spoke, those with some labels, or all.
 type KillRequest struct {
-	Spoke    string
-	All      bool
-	Labels   commands.Selector
-	Reason   string
-	Grace    time.Duration
-	Expected int       // how many the caller was shown
-	Through  time.Time // when the newest of them was made
+	Spoke  string
+	All    bool
+	Labels commands.Selector
+	Reason string
+	Grace  time.Duration
+	IDs    []string // those that the caller was shown
 }
 
 // A KillSummary says what became of them.
 type KillSummary struct {
 	Killed       int           `json:"killed"`        // their kills are ordered
 	EndedAlready int           `json:"ended_already"` // since they were shown, or their end was ordered by somebody else
-	Later        int           `json:"later"`         // came after those that were shown, and go on
+	Later        int           `json:"later"`         // are selected and were not shown, and go on
 	Refused      []KillRefused `json:"refused"`
 }
 
@@ -39,8 +38,11 @@ type KillRefused struct {
 // killBatch is how many kills one transaction orders.
 const killBatch = 200
 
-// KillSelected orders the end of all open agents that r selects and whose end nobody has ordered yet, without those that
-// came after the newest that was shown. Fewer than expected have ended meanwhile; more were not shown, and none is killed.
+// MostKilled is how many ids one request names.
+const MostKilled = 5000
+
+// KillSelected orders the end of those open agents that r selects and names and whose end nobody has ordered yet. Who asks
+// has seen them: no time and no count tells what was shown, as an order may be committed later than its time says.
 // It goes on where its caller leaves.
 func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (sum KillSummary, err error) {
 	ctx = context.WithoutCancel(ctx)
@@ -52,14 +54,12 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 	if err != nil {
 		return sum, err
 	}
-	tasks, later, err := h.DB.Killable(ctx, terms)
+	all, err := h.DB.Killable(ctx, terms)
 	if err != nil {
 		return sum, err
 	}
-	if len(tasks) > r.Expected {
-		return sum, moreThanShown(r.Expected, len(tasks), later)
-	}
-	sum.Later = later
+	tasks := shownOf(all, r.IDs)
+	sum.Later = len(all) - len(tasks)
 	for batch := range slices.Chunk(tasks, killBatch) {
 		list, err := h.DB.OrderKills(ctx, batch, k, MaxLife, actor)
 		if err != nil && sum.Killed+sum.EndedAlready == 0 {
@@ -70,23 +70,25 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 		}
 		h.add(ctx, &sum, list)
 	}
-	sum.EndedAlready += r.Expected - len(tasks)
+	sum.EndedAlready += len(r.IDs) - len(tasks)
 	return sum, nil
 }
 
-// moreThanShown refuses a kill of more agents than the caller was shown.
-func moreThanShown(expected, found, later int) error {
-	after := ""
-	if later > 0 {
-		after = fmt.Sprintf(", created later: %d", later)
+// shownOf are those of tasks that somebody was shown.
+func shownOf(tasks, shown []string) []string {
+	is := make(map[string]bool, len(shown))
+	for _, id := range shown {
+		is[id] = true
 	}
-	return commands.Refuse(commands.Conflict, "nothing was killed: there are more open agents than were expected (expected: %d, found: %d%s)", expected, found, after).
-		Hinting("list the agents again, and repeat the kill of what is there now")
+	return slices.DeleteFunc(slices.Clone(tasks), func(task string) bool { return !is[task] })
 }
 
 // selected is what a request selects. A spoke has to be there: a name that is mistyped has no agents.
 func (h *Hub) selected(r KillRequest) (t store.MirrorTerms, err error) {
-	t = store.MirrorTerms{Spoke: r.Spoke, Open: true, Labels: r.Labels, Through: r.Through}
+	t = store.MirrorTerms{Spoke: r.Spoke, Open: true, Labels: r.Labels}
+	if err := r.check(); err != nil {
+		return t, err
+	}
 	switch narrow := r.Spoke != "" || !r.Labels.Empty(); {
 	case r.All && narrow:
 		return t, commands.Refuse(commands.Validation, "all agents are to end, and a spoke or labels select some").Hinting("give one or the other")
@@ -98,6 +100,21 @@ func (h *Hub) selected(r KillRequest) (t store.MirrorTerms, err error) {
 		return t, err
 	}
 	return t, nil
+}
+
+// check wants each id whole and once.
+func (r KillRequest) check() error {
+	if len(r.IDs) > MostKilled {
+		return commands.Refuse(commands.Validation, "%d agents are named, limit %d", len(r.IDs), MostKilled).Hinting("name the first of them, and ask again with the others")
+	}
+	seen := make(map[string]bool, len(r.IDs))
+	for _, id := range r.IDs {
+		if seen[id] || !signing.ValidUUID(id) {
+			return commands.Refuse(commands.Validation, "%q is not the whole id of one more agent", commands.Clip(id)).Hinting("name each agent once, by the id that a list of agents has")
+		}
+		seen[id] = true
+	}
+	return nil
 }
 
 func unordered(tasks []string, err error) (list []store.KillOrdered) {

@@ -98,10 +98,9 @@ func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, 
 	return found, err
 }
 
-// Killable returns the tasks of t that were made by t.Through, have not ended and that nobody has ordered to end, all of
-// them, and how many more were made later. Ids are no order of time: who orders may choose them.
-func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, later int, err error) {
-	args := append(labelArgs(t.Labels), t.Through)
+// Killable returns the tasks of t that have not ended and that nobody has ordered to end, all of them.
+func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err error) {
+	args := labelArgs(t.Labels)
 	which := `ended_at IS NULL AND kill IS NULL AND ` + fits(1)
 	from := `mirrors`
 	if t.Spoke != "" {
@@ -109,25 +108,14 @@ func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, late
 		from = fmt.Sprintf(`(SELECT m.* FROM connections k JOIN mirrors m ON m.conn = k.id WHERE k.peer_name = $%d) AS m`, len(args))
 	}
 	err = db.retry(ctx, func(ctx context.Context) error {
-		rows, err := db.pool.Query(ctx, `SELECT task::text, created_at > $5 FROM `+from+` WHERE `+which+` ORDER BY task`, args...)
-		if err != nil {
-			return err
+		rows, err := db.pool.Query(ctx, `SELECT task::text FROM `+from+` WHERE `+which+` ORDER BY task`, args...)
+		if err == nil {
+			tasks, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		}
-		var task string
-		var after bool
-		tasks, later = nil, 0
-		_, err = pgx.ForEachRow(rows, []any{&task, &after}, func() error {
-			if after {
-				later++
-			} else {
-				tasks = append(tasks, task)
-			}
-			return nil
-		})
 		return err
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("looking for agents to kill: %w", err)
+		return nil, fmt.Errorf("looking for agents to kill: %w", err)
 	}
-	return tasks, later, nil
+	return tasks, nil
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -15,8 +14,6 @@ type MirrorTerms struct {
 	Labels commands.Selector // that they have
 	Before string            // only those with a lower id; "" = the newest
 	Limit  int
-
-	Through time.Time // of what may be killed: what was made later is counted only
 }
 
 // mirrorsLooked is at how many mirrors one list by labels looks: what it costs does not grow with the history.

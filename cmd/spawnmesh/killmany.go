@@ -50,7 +50,7 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 	if err != nil {
 		return err
 	}
-	ask := api.KillSelection{Spoke: f.spoke, Labels: labels, All: f.all, Reason: reason, GraceMS: grace.Milliseconds()}
+	ask := api.KillSelection{IDs: []string{}, Spoke: f.spoke, Labels: labels, All: f.all, Reason: reason, GraceMS: grace.Milliseconds()}
 	alone, err := spokeAlone(ctx, c)
 	switch {
 	case err != nil:
@@ -75,11 +75,23 @@ func (a *app) killSelected(ctx context.Context, f killFlags, reason string, grac
 	if k.hosted > 0 && f.all {
 		fmt.Fprintf(a.err, "%s; kill each by its id; see: %s\n", goOn(k.hosted, "that other hubs ordered here"), a.line("agents", "--open"))
 	}
-	ask.Expected, ask.Through = k.total(), k.newest
-	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) (err error) {
-		*sum, err = killAsked(ctx, c, ask)
-		return err
-	})
+	return a.killMeant(ctx, f, k, func(sum *hub.KillSummary) error { return killShown(ctx, c, ask, k.ids, sum) })
+}
+
+// killShown asks for the end of those that were shown, so many at a time as one request names.
+func killShown(ctx context.Context, c *control.Client, ask api.KillSelection, ids []string, sum *hub.KillSummary) error {
+	for ask.IDs = range slices.Chunk(ids, hub.MostKilled) {
+		some, err := killAsked(ctx, c, ask)
+		if err != nil && sum.Killed+sum.EndedAlready > 0 {
+			return fmt.Errorf("the kill of %s is ordered, and then: %w", numberOf(sum.Killed, "agent"), err)
+		}
+		if err != nil {
+			return err
+		}
+		sum.Killed, sum.EndedAlready, sum.Refused = sum.Killed+some.Killed, sum.EndedAlready+some.EndedAlready, append(sum.Refused, some.Refused...)
+		sum.Later = some.Later // those of the next request are among those of this one
+	}
+	return nil
 }
 
 func killAsked(ctx context.Context, c *control.Client, ask api.KillSelection) (hub.KillSummary, error) {
@@ -114,9 +126,8 @@ func (a *app) killMeant(ctx context.Context, f killFlags, k killable, order func
 type killable struct {
 	where   map[string]int // by the spoke where they run, or the hub that ordered them here
 	ids     []string
-	newest  time.Time // when the newest of them was made
-	ordered int       // their end is ordered already
-	hosted  int       // hubs ordered them here, and they are not selected
+	ordered int // their end is ordered already
+	hosted  int // hubs ordered them here, and they are not selected
 }
 
 func (k killable) total() int { return len(k.ids) }
@@ -144,9 +155,6 @@ func (a *app) killable(ctx context.Context, c *control.Client, f killFlags) (kil
 			k.ordered++
 		default:
 			k.add(v.Spoke, v.Task)
-			if v.CreatedAt.After(k.newest) {
-				k.newest = v.CreatedAt
-			}
 		}
 	}
 	return k, err

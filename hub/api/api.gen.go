@@ -1360,11 +1360,11 @@ type KillSelection struct {
 	// All All of them; then no spoke and no labels.
 	All bool `json:"all,omitempty,omitzero"`
 
-	// Expected How many the caller was shown.
-	Expected int `json:"expected"`
-
 	// GraceMS Between TERM and KILL.
 	GraceMS int64 `json:"grace_ms,omitempty,omitzero"`
+
+	// IDs The whole ids of those that the caller was shown: nobody else is killed.
+	IDs []string `json:"ids"`
 
 	// Labels Only those whose labels are so, as in a list of agents.
 	Labels string `json:"labels,omitempty,omitzero"`
@@ -1374,20 +1374,17 @@ type KillSelection struct {
 
 	// Spoke Only those on this spoke.
 	Spoke string `json:"spoke,omitempty,omitzero"`
-
-	// Through The created_at of the newest that the caller was shown, to the microsecond, as it was listed: one that is cut to milliseconds is before that agent.
-	Through time.Time `json:"through"`
 }
 
 // KillSummary defines model for KillSummary.
 type KillSummary struct {
-	// EndedAlready So many of those that were expected ended before their order was written, or somebody else had ordered their end.
+	// EndedAlready So many of those in `ids` ended before their order was written, or somebody else had ordered their end.
 	EndedAlready int `json:"ended_already"`
 
 	// Killed Of so many the end is ordered.
 	Killed int `json:"killed"`
 
-	// Later So many that are selected were created after `through`, and go on.
+	// Later So many that are selected are not in `ids`, and go on.
 	Later   int           `json:"later"`
 	Refused []KillRefused `json:"refused"`
 }
@@ -3040,9 +3037,8 @@ type ClientInterface interface {
 
 	// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+	// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+	// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3051,9 +3047,8 @@ type ClientInterface interface {
 
 	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+	// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+	// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4335,9 +4330,8 @@ func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body 
 
 // KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4356,9 +4350,8 @@ func (c *Client) KillTasksWithBody(ctx context.Context, contentType string, body
 
 // KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9655,9 +9648,8 @@ type ClientWithResponsesInterface interface {
 
 	// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+	// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+	// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9666,9 +9658,8 @@ type ClientWithResponsesInterface interface {
 
 	// KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
-	// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-	// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-	// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+	// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+	// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14538,9 +14529,8 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 
 // KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14555,9 +14545,8 @@ func (c *ClientWithResponses) KillTasksWithBodyWithResponse(ctx context.Context,
 
 // KillTasksWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
-// Those that have not ended, and that nobody has ordered to end. Each gets an order of its own. Those that were created after `through` are left
-// alone and counted (`later`). Where the others are fewer than expected, some ended meanwhile (`ended_already`); where they are more, nothing is done (409), so that
-// nobody ends what nobody was shown. To list them and ask again ends those that are new.
+// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
+// to who asks: it is left alone and counted (`later`), whenever it was created. To list them and ask again ends those, too. Where there are more than 5000, ask again with the next ids.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -20,7 +20,7 @@ func (s resources) KillTasks(ctx context.Context, r api.KillTasksRequestObject) 
 		return nil, err
 	}
 	sum, err := h.KillSelected(ctx, hub.KillRequest{Spoke: r.Body.Spoke, All: r.Body.All, Labels: labels, Reason: r.Body.Reason, Grace: milliseconds(r.Body.GraceMS),
-		Expected: r.Body.Expected, Through: r.Body.Through}, control.CallerOf(ctx).String())
+		IDs: r.Body.IDs}, control.CallerOf(ctx).String())
 	return api.KillTasks200JSONResponse{Killed: sum.Killed, EndedAlready: sum.EndedAlready, Later: sum.Later,
 		Refused: mapped(sum.Refused, func(k hub.KillRefused) api.KillRefused {
 			return api.KillRefused{ID: k.ID, Code: string(k.Code), Detail: k.Detail}
