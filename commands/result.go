@@ -130,6 +130,8 @@ func (b *Result) Sentence() string {
 	switch {
 	case b.State == Completed:
 		return "completed"
+	case b.State == Cancelled && b.Reason == CancelRequested:
+		return "cancelled"
 	case b.Reason == KillRequested:
 		return "killed"
 	case b.State == Cancelled && b.Reason == Operator:

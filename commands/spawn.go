@@ -194,19 +194,34 @@ func (*Status) Kind() Kind { return StatusKind }
 // Validate checks s; the error is a [*Refused].
 func (s *Status) Validate() error { return checkTask(s.Task) }
 
-// Kill asks a spoke to end a task and its whole process tree now. It overtakes
-// queues, and is remembered when it arrives before its spawn.
+// Kill asks a spoke to end a task and its whole process tree now, or to cancel it. It
+// overtakes queues, and is remembered when it arrives before its spawn.
 type Kill struct {
 	Task    string `json:"task"`
 	Reason  string `json:"reason"`
 	GraceMS int64  `json:"grace_ms"`
+	Cancel  string `json:"cancel,omitempty"` // "" = it is a kill
 }
+
+// How a task is cancelled. What waits is cancelled at once either way.
+const (
+	CancelNow   = "now"   // what runs is asked to end, and ended after the grace; with exit code 0 it has completed
+	CancelAfter = "after" // what runs may finish, and nothing runs after it
+)
 
 // Kind returns [KillKind].
 func (*Kill) Kind() Kind { return KillKind }
 
 // Grace returns the time between TERM and KILL.
 func (k *Kill) Grace() time.Duration { return time.Duration(k.GraceMS) * time.Millisecond }
+
+// Word is what k asks for: a kill, or a cancel.
+func (k *Kill) Word() string {
+	if k.Cancel != "" {
+		return "cancel"
+	}
+	return "kill"
+}
 
 // Validate checks k; the error is a [*Refused].
 func (k *Kill) Validate() error {
@@ -218,8 +233,11 @@ func (k *Kill) Validate() error {
 
 // ValidateTerms is Validate before it is known what is to end.
 func (k *Kill) ValidateTerms() error {
-	if strings.TrimSpace(k.Reason) == "" {
-		return Refuse(Validation, "a kill needs a reason").Hinting("say why; it is recorded")
+	switch {
+	case k.Cancel != "" && k.Cancel != CancelNow && k.Cancel != CancelAfter:
+		return Refuse(Validation, "cancel %q is neither now nor after", Clip(k.Cancel))
+	case strings.TrimSpace(k.Reason) == "":
+		return Refuse(Validation, "a %s needs a reason", k.Word()).Hinting("say why; it is recorded")
 	}
 	if k.GraceMS < 0 || k.GraceMS > MaxGrace.Milliseconds() {
 		return Refuse(Validation, "grace of %d ms is outside 0..%d", k.GraceMS, MaxGrace.Milliseconds())

@@ -16,14 +16,14 @@ type Killed struct {
 	Ordered bool `json:"kill_ordered"` // false: it had ended before, and the kill changed nothing
 }
 
-// Kill stores a kill order. For an agent that has ended it changes nothing and
-// returns the outcome that is there.
-func (h *Hub) Kill(ctx context.Context, text, reason string, grace time.Duration, actor string) (Killed, error) {
+// Kill stores an order to kill or to cancel. For an agent that has ended it changes
+// nothing and returns the outcome that is there.
+func (h *Hub) Kill(ctx context.Context, text string, k commands.Kill, actor string) (Killed, error) {
 	m, err := h.Find(ctx, text)
 	if err != nil {
 		return Killed{m, false}, err
 	}
-	k := commands.Kill{Task: m.Task, Reason: reason, GraceMS: grace.Milliseconds()}
+	k.Task = m.Task
 	if err := k.Validate(); err != nil {
 		return Killed{m, false}, err
 	}

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -65,6 +66,20 @@ func (h *Hub) Received(ctx context.Context, v *AgentView) (err error) {
 func (h *Hub) InLine(ctx context.Context, v *AgentView) (err error) {
 	if v.State == commands.Queued && v.AcceptedAt != nil && v.Attempt == 0 {
 		v.Before, err = h.DB.Before(ctx, v.Mirror)
+	}
+	return err
+}
+
+// Cancelling adds to an agent that is to be cancelled whether its spoke has taken the order.
+func (h *Hub) Cancelling(ctx context.Context, v *AgentView) error {
+	var kill struct{ Cancel, Command string }
+	if v.Kill == nil || json.Unmarshal(v.Kill, &kill) != nil || kill.Cancel == "" {
+		return nil
+	}
+	v.ProtocolCancel = "unavailable"
+	taken, err := h.DB.Taken(ctx, kill.Command)
+	if taken || v.Result != nil {
+		v.ProtocolCancel = "sent"
 	}
 	return err
 }

@@ -16,6 +16,8 @@ type AgentView struct {
 	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
 	Output   []store.LogStream  `json:"output,omitempty"` // what of it has arrived
 	Before   *int               `json:"before,omitempty"` // orders of this hub that its spoke takes before it; nil = not known, or it has begun
+	// ProtocolCancel says of one that is to be cancelled whether its spoke has taken the order: "sent" or "unavailable".
+	ProtocolCancel string `json:"protocol_cancel,omitempty"`
 }
 
 // Refused reports whether the last spoke that the agent was ordered from has refused it. Who does not see
@@ -27,7 +29,7 @@ func (v AgentView) Refused() bool {
 // Sentence says in a few words how an agent stands.
 func (v AgentView) Sentence() string {
 	if v.killedFirst() {
-		return "was killed before it began"
+		return "was " + v.endedFirst() + " before it began"
 	}
 	if v.Refused() {
 		var list []string

@@ -36,8 +36,10 @@ func (v AgentView) Words() string {
 		return "queued again"
 	case !v.State.Terminal() || v.State == commands.Completed:
 		return string(v.State)
+	case v.State == commands.Cancelled && v.Reason == commands.CancelRequested:
+		return "cancelled"
 	case v.Refused() && v.killedFirst():
-		return "killed"
+		return v.endedFirst()
 	case v.Refused():
 		return "refused"
 	case r.Outcome == commands.CouldNotStart:
@@ -58,6 +60,14 @@ func (v AgentView) Words() string {
 func (v AgentView) killedFirst() bool {
 	n := len(v.Refusals)
 	return n > 0 && v.Refusals[n-1].Code == commands.Tombstone
+}
+
+// endedFirst is what was at the spoke before the order: a kill, or a cancel.
+func (v AgentView) endedFirst() string {
+	if v.Reason == commands.CancelRequested {
+		return "cancelled"
+	}
+	return "killed"
 }
 
 // InWords is Words with what else is known, in one line.

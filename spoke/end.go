@@ -51,7 +51,11 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 			var k backlog.KillRun
 			var killed bool
 			if k, killed, err = s.backlog.PendingKill(ctx, f.Task); err == nil && killed && k.Fence != f && k.Fence.Attempt == f.Attempt {
-				f, e.Outcome = k.Fence, commands.AttemptKilled
+				f = k.Fence
+				e.Outcome = commands.AttemptKilled
+				if k.Cancel && endedWell(e) {
+					e.Outcome = commands.Succeeded
+				}
 				continue
 			}
 		}
@@ -72,6 +76,12 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 		case <-time.After(pause):
 		}
 	}
+}
+
+// endedWell reports whether an agent that is cancelled has completed all the same: it ended
+// with exit code 0 in the time that it was given.
+func endedWell(e backlog.End) bool {
+	return e.Exit.Code == 0 && e.Exit.Signal == "" && (e.Outcome == commands.Succeeded || e.Outcome == commands.AttemptKilled)
 }
 
 // checkEnd makes sure that the result can be sent and that the hub takes it: it has no other, and

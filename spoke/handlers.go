@@ -198,7 +198,7 @@ func (t taking) holdKills(ctx context.Context, conn string, batch []*store.Incom
 // ended after the commit, one that is not here yet leaves a tombstone.
 func (t taking) kill(ctx context.Context, m *store.Incoming, b *commands.Kill) error {
 	k := backlog.Kill{Conn: m.Conn, Asked: asked(m), Task: b.Task, Reason: b.Reason, Grace: b.Grace(),
-		Expires: time.UnixMilli(m.Header.Exp), Actor: string(m.Header.Iss)}
+		Expires: time.UnixMilli(m.Header.Exp), Actor: string(m.Header.Iss), Cancel: b.Cancel}
 	state, err := t.backlog.NoteKill(ctx, t.tx, k)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (t taking) kill(ctx context.Context, m *store.Incoming, b *commands.Kill) e
 		return nil
 	}
 	m.Answer(t.tx, &commands.Accepted{Task: b.Task, State: state})
-	m.Note(t.tx, "task.kill", b.Reason)
+	m.Note(t.tx, "task."+b.Word(), b.Reason)
 	run, err := t.backlog.Kill(ctx, t.tx, k, state)
 	if run != nil {
 		m.Effect = run

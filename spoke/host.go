@@ -189,11 +189,11 @@ func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor str
 	if err != nil || a.State.Terminal() {
 		return v, err
 	}
-	run, err := s.backlog.KillHere(ctx, backlog.HostKill{ID: uuid.Must(uuid.NewV7()).String(), Task: a.Task, Reason: k.Reason, Grace: k.Grace(), Actor: actor})
+	run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: k, ID: uuid.Must(uuid.NewV7()).String(), Actor: actor})
 	if err != nil {
 		return v, err
 	}
-	s.Log.InfoContext(ctx, "kill ordered by the host", "id", a.Task, "by", actor)
+	s.Log.InfoContext(ctx, "kill ordered by the host", "id", a.Task, "as", k.Word(), "by", actor)
 	if run != nil {
 		s.live.kill(*run)
 	}

@@ -243,7 +243,7 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 			return
 		case k := <-r.kills:
 			count(metrics.ByOrder)
-			kills.Go(func() { s.kill(here, r, agent, "killed by order", k.Grace) })
+			kills.Go(func() { s.kill(here, r, agent, k.Why(), k.Grace) })
 		case <-lost:
 			lost = nil
 			kills.Go(func() {

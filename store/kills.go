@@ -70,15 +70,24 @@ func killIn(ctx context.Context, tx *Tx, tasks []string, k commands.Kill, life t
 		k.Task = task
 		body := k
 		command := tx.Send(Draft{Conn: m.conn, Body: &body, Life: life})
-		tx.Audit(AuditRow{Actor: actor, Action: "task.kill_ordered", Object: task, Why: k.Reason, Conn: m.conn})
-		ids, kills = append(ids, task), append(kills, map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()})
+		tx.Audit(AuditRow{Actor: actor, Action: "task." + k.Word() + "_ordered", Object: task, Why: k.Reason, Conn: m.conn})
+		ids, kills = append(ids, task), append(kills, noteOf(k, command, actor))
 	}
 	if len(ids) == 0 {
 		return out, nil
 	}
 	_, err = tx.Exec(ctx, `UPDATE mirrors m SET kill = CASE WHEN jsonb_array_length(m.kill) >= 100 THEN m.kill ELSE coalesce(m.kill, '[]') || u.kill END,
-		kill_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, kill) WHERE m.task = u.task`, ids, kills, life)
+		kill_expires_at = CASE WHEN $4 THEN m.kill_expires_at ELSE clock_timestamp() + $3::interval END, updated_at = clock_timestamp() FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, kill) WHERE m.task = u.task`, ids, kills, life, k.Cancel == commands.CancelAfter) // what may finish has no last moment
 	return out, err
+}
+
+// noteOf is what a mirror keeps of a kill.
+func noteOf(k commands.Kill, command, actor string) map[string]any {
+	note := map[string]any{"command": command, "reason": k.Reason, "grace_ms": k.GraceMS, "by": actor, "at": time.Now().UTC()}
+	if k.Cancel != "" {
+		note["cancel"] = k.Cancel
+	}
+	return note
 }
 
 // A held mirror stays as it is until the transaction ends.

@@ -198,7 +198,7 @@ const moveMirrors = `
 	), moved AS (
 		UPDATE mirrors m SET
 			state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,
-			reason = CASE WHEN o.forward THEN o.reason ELSE m.reason END,
+			reason = CASE WHEN o.forward AND o.refusal IS NOT NULL AND o.reason = 'kill_requested' THEN reason_of(m.kill) WHEN o.forward THEN o.reason ELSE m.reason END,
 			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
 			result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,

@@ -161,6 +161,15 @@ func (db *DB) Answered(ctx context.Context, question string) (envelope []byte, e
 	return envelope, nil
 }
 
+// Taken reports whether the peer has answered a command.
+func (db *DB) Taken(ctx context.Context, command string) (taken bool, err error) {
+	err = db.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id WHERE o.id = $1)`, command).Scan(&taken)
+	if err != nil {
+		return false, fmt.Errorf("looking for answers to %s: %w", command, err)
+	}
+	return taken, nil
+}
+
 // EndMirrors ends what was ordered over a connection that ends, in the
 // transaction of its end. What runs there may go on: nobody will tell.
 func EndMirrors(ctx context.Context, tx *Tx, conn string) error {

@@ -41,7 +41,7 @@ func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) 
 			), ended AS (
 				UPDATE mirrors SET ended_at = clock_timestamp(), updated_at = clock_timestamp(),
 					state = CASE WHEN accepted_at IS NOT NULL THEN task_state 'unavailable' WHEN kill IS NULL THEN task_state 'expired' ELSE task_state 'cancelled' END,
-					reason = CASE WHEN kill IS NULL THEN 'command_expired' ELSE 'kill_requested' END
+					reason = CASE WHEN kill IS NULL THEN 'command_expired' ELSE reason_of(kill) END
 				WHERE task = ANY (ARRAY (SELECT task FROM late UNION ALL SELECT task FROM unheard)) AND ended_at IS NULL
 				RETURNING task, state, reason, conn
 			), audited AS (

@@ -66,9 +66,14 @@ others run here; kill those by their ids.
 	return c
 }
 
-// kill orders the end of each agent: what is wrong with one does not spare the
-// others. The exit code is that of the first problem.
+// kill orders the end of each agent.
 func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.Duration) error {
+	return a.endEach(ctx, ids, "kill", func(c *control.Client, id string) (hub.Killed, error) { return orderKill(ctx, c, id, reason, grace) })
+}
+
+// endEach orders the end of each agent: what is wrong with one does not spare the
+// others. The exit code is that of the first problem. A kill that comes too late is one, a cancel is not.
+func (a *app) endEach(ctx context.Context, ids []string, word string, order func(*control.Client, string) (hub.Killed, error)) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -82,18 +87,23 @@ func (a *app) kill(ctx context.Context, ids []string, reason string, grace time.
 		}
 	}
 	for _, id := range ids {
-		m, err := orderKill(ctx, c, id, reason, grace)
+		m, err := order(c, id)
+		if err == nil && m.Task == "" {
+			err = namesNoAgent(word)
+		}
 		if err != nil {
 			note(a.printError(err))
 			continue
 		}
 		list, names = append(list, m), append(names, m.Task)
 		shorts = append(shorts, commands.ShortID(m.Task))
-		a.did("the kill of %s is ordered; see: %s", strings.Join(shorts, ", "), a.line("status", commands.ShortID(m.Task)))
-		if r := endedBefore(m); r != nil {
+		a.did("the %s of %s is ordered; see: %s", word, strings.Join(shorts, ", "), a.line("status", commands.ShortID(m.Task)))
+		if r := endedBefore(m); r != nil && word == "kill" {
 			note(a.printError(r))
+		} else if r != nil && a.forPeople() {
+			fmt.Fprintln(a.out, r.Why)
 		} else if a.forPeople() {
-			fmt.Fprintf(a.out, "the kill of agent %s is ordered\n", commands.ShortID(m.Task))
+			fmt.Fprintf(a.out, "the %s of agent %s is ordered\n", word, commands.ShortID(m.Task))
 		}
 	}
 	if !a.forPeople() {

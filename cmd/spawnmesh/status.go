@@ -201,7 +201,7 @@ func agentPairs(v agentView) pairs {
 	if v.StartedAt == nil && !v.State.Terminal() {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
-	list.add("kill", killOf(v))
+	list.add(killWord(v), killOf(v))
 	for _, p := range v.KillIncomplete {
 		list.add("kill incomplete", fmt.Sprintf("process %d (%s) is in state %s at %q and does not end; it is killed again every 10 s", p.Pid, p.Command, p.State, p.Wchan))
 	}
@@ -257,6 +257,15 @@ func limitsIn(exit commands.Exit) string {
 	return text
 }
 
+// killWord is what an end that was ordered is called.
+func killWord(v agentView) string {
+	var kill commands.Kill
+	if v.Kill != nil && json.Unmarshal(v.Kill, &kill) == nil {
+		return kill.Word()
+	}
+	return "kill"
+}
+
 // killOf says who ordered the end of an agent, and why; "" when nobody did.
 func killOf(v agentView) string {
 	var kill struct {
@@ -269,7 +278,11 @@ func killOf(v agentView) string {
 	if kill.At != nil {
 		kill.By += kill.At.Local().Format(" at " + time.DateTime)
 	}
-	return fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason)
+	said := fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason)
+	if v.ProtocolCancel == "unavailable" && !v.State.Terminal() {
+		said += " (its spoke has not taken it yet)"
+	}
+	return said
 }
 
 // inConnection names a peer, and says when nothing more is heard of it.

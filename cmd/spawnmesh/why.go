@@ -124,7 +124,7 @@ func (a *app) whyAgent(ctx context.Context, c *control.Client, v agentView) erro
 		w.Why = said
 	}
 	if killOf(v) != "" {
-		w.Why += "; a kill was " + killOf(v)
+		w.Why += "; a " + killWord(v) + " was " + killOf(v)
 	}
 	if !a.forPeople() {
 		return a.print(w, []any{w}, table{names: []string{w.Task}})
@@ -154,11 +154,11 @@ func (a *app) printWhyHere(ctx context.Context, v agentView, w backlog.Why) erro
 		if err := a.printWhy(w); err != nil || killOf(v) == "" {
 			return err
 		}
-		_, err := fmt.Fprintf(a.out, "  a kill was %s\n", printable(killOf(v)))
+		_, err := fmt.Fprintf(a.out, "  a %s was %s\n", killWord(v), printable(killOf(v)))
 		return err
 	}
 	if killOf(v) != "" {
-		said += "; a kill was " + killOf(v)
+		said += "; a " + killWord(v) + " was " + killOf(v)
 	}
 	_, err = fmt.Fprintln(a.out, printable(said))
 	return err

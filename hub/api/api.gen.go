@@ -398,6 +398,24 @@ func (e SigningKeyState) Valid() bool {
 	}
 }
 
+// Defines values for TaskProtocolCancel.
+const (
+	TaskProtocolCancelSent        TaskProtocolCancel = "sent"
+	TaskProtocolCancelUnavailable TaskProtocolCancel = "unavailable"
+)
+
+// Valid indicates whether the value is a known member of the TaskProtocolCancel enum.
+func (e TaskProtocolCancel) Valid() bool {
+	switch e {
+	case TaskProtocolCancelSent:
+		return true
+	case TaskProtocolCancelUnavailable:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TaskState.
 const (
 	TaskStateApproved      TaskState = "approved"
@@ -840,6 +858,18 @@ type BudgetGrant struct {
 // BudgetList defines model for BudgetList.
 type BudgetList struct {
 	Items []Budget `json:"items"`
+}
+
+// CancelRequest defines model for CancelRequest.
+type CancelRequest struct {
+	// Graceful What runs may finish, and nothing runs after it.
+	Graceful bool `json:"graceful,omitempty,omitzero"`
+
+	// Reason Why; it is recorded, and the spoke is told.
+	Reason string `json:"reason"`
+
+	// WaitMS Between TERM and KILL.
+	WaitMS int64 `json:"wait_ms,omitempty,omitzero"`
 }
 
 // Check One thing that was looked at, and what is wrong with it.
@@ -2114,7 +2144,7 @@ type Task struct {
 	// KillIncomplete Of a host: processes that do not end although they were killed.
 	KillIncomplete []Survivor `json:"kill_incomplete,omitempty,omitzero"`
 
-	// KillOrdered In the answer to a kill: false means that it had ended before, and the kill changed nothing.
+	// KillOrdered In the answer to a kill or a cancel: false means that it had ended before, and the kill changed nothing.
 	KillOrdered *bool `json:"kill_ordered,omitempty"`
 
 	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
@@ -2124,9 +2154,12 @@ type Task struct {
 	Output []OutputStream `json:"output,omitempty,omitzero"`
 
 	// Policy The version of the policy of the spoke that decided last.
-	Policy   string    `json:"policy,omitempty,omitzero"`
-	Priority int       `json:"priority"`
-	Receipts []Receipt `json:"receipts,omitempty,omitzero"`
+	Policy   string `json:"policy,omitempty,omitzero"`
+	Priority int    `json:"priority"`
+
+	// ProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order.
+	ProtocolCancel TaskProtocolCancel `json:"protocol_cancel,omitempty,omitzero"`
+	Receipts       []Receipt          `json:"receipts,omitempty,omitzero"`
 
 	// Refusal The last refusal, as the spoke signed it.
 	Refusal json.RawMessage `json:"refusal,omitempty,omitzero"`
@@ -2158,6 +2191,9 @@ type Task struct {
 	Title         string    `json:"title,omitempty,omitzero"`
 	UpdatedAt     time.Time `json:"updated_at"`
 }
+
+// TaskProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order.
+type TaskProtocolCancel string
 
 // TaskCreated defines model for TaskCreated.
 type TaskCreated struct {
@@ -2573,6 +2609,9 @@ type CreateTaskJSONRequestBody = NewTask
 
 // KillTasksJSONRequestBody defines body for KillTasks for application/json ContentType.
 type KillTasksJSONRequestBody = KillSelection
+
+// CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
+type CancelTaskJSONRequestBody = CancelRequest
 
 // KillTaskJSONRequestBody defines body for KillTask for application/json ContentType.
 type KillTaskJSONRequestBody = KillRequest
@@ -3064,6 +3103,26 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
 	AskTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTaskWithBody Cancel an agent
+	//
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+	CancelTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CancelTask Cancel an agent
+	//
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+	CancelTask(ctx context.Context, task TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// KillTaskWithBody End an agent, or keep it from starting
 	//
@@ -4388,6 +4447,46 @@ func (c *Client) GetTask(ctx context.Context, task TaskID, params *GetTaskParams
 // Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
 func (c *Client) AskTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAskTaskRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTaskWithBody Cancel an agent
+//
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+func (c *Client) CancelTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTaskRequestWithBody(c.Server, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CancelTask Cancel an agent
+//
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+func (c *Client) CancelTask(ctx context.Context, task TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCancelTaskRequest(c.Server, task, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7120,6 +7219,53 @@ func NewAskTaskRequest(server string, task TaskID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewCancelTaskRequest calls the generic CancelTask builder with application/json body
+func NewCancelTaskRequest(server string, task TaskID, body CancelTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCancelTaskRequestWithBody(server, task, "application/json", bodyReader)
+}
+
+// NewCancelTaskRequestWithBody constructs an http.Request for the CancelTask method, with any body, and a specified content type
+func NewCancelTaskRequestWithBody(server string, task TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/cancel", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewKillTaskRequest calls the generic KillTask builder with application/json body
 func NewKillTaskRequest(server string, task TaskID, body KillTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -9680,6 +9826,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
 	AskTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*AskTaskResponse, error)
 
+	// CancelTaskWithBodyWithResponse Cancel an agent
+	//
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+	CancelTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
+	// CancelTaskWithResponse Cancel an agent
+	//
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+	CancelTaskWithResponse(ctx context.Context, task TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
+
 	// KillTaskWithBodyWithResponse End an agent, or keep it from starting
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -11856,6 +12022,54 @@ func (r AskTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r AskTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CancelTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CancelTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CancelTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CancelTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CancelTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CancelTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CancelTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -14585,6 +14799,38 @@ func (c *ClientWithResponses) AskTaskWithResponse(ctx context.Context, task Task
 	return ParseAskTaskResponse(rsp)
 }
 
+// CancelTaskWithBodyWithResponse Cancel an agent
+//
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+func (c *ClientWithResponses) CancelTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error) {
+	rsp, err := c.CancelTaskWithBody(ctx, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTaskResponse(rsp)
+}
+
+// CancelTaskWithResponse Cancel an agent
+//
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/cancel (the `CancelTask` operationId).
+func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, task TaskID, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error) {
+	rsp, err := c.CancelTask(ctx, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCancelTaskResponse(rsp)
+}
+
 // KillTaskWithBodyWithResponse End an agent, or keep it from starting
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -16664,6 +16910,39 @@ func ParseAskTaskResponse(rsp *http.Response) (*AskTaskResponse, error) {
 	return response, nil
 }
 
+// ParseCancelTaskResponse parses an HTTP response from a CancelTaskWithResponse call
+func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CancelTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseKillTaskResponse parses an HTTP response from a KillTaskWithResponse call
 func ParseKillTaskResponse(rsp *http.Response) (*KillTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -18180,6 +18459,9 @@ type ServerInterface interface {
 	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 	// (POST /tasks/{task}/ask)
 	AskTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// CancelTask Cancel an agent
+	// (POST /tasks/{task}/cancel)
+	CancelTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// KillTask End an agent, or keep it from starting
 	// (POST /tasks/{task}/kill)
 	KillTask(w http.ResponseWriter, r *http.Request, task TaskID)
@@ -19332,6 +19614,32 @@ func (siw *ServerInterfaceWrapper) AskTask(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.AskTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CancelTask operation middleware
+func (siw *ServerInterfaceWrapper) CancelTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelTask(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -21001,6 +21309,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/kill", wrapper.KillTasks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}", wrapper.GetTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/kill", wrapper.KillTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/cancel", wrapper.CancelTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
@@ -22438,6 +22747,46 @@ type AskTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response AskTaskdefaultApplicationProblemPlusJSONResponse) VisitAskTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelTaskRequestObject struct {
+	Task TaskID `json:"task"`
+	Body *CancelTaskJSONRequestBody
+}
+
+type CancelTaskResponseObject interface {
+	VisitCancelTaskResponse(w http.ResponseWriter) error
+}
+
+type CancelTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response CancelTask200JSONResponse) VisitCancelTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CancelTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelTaskdefaultApplicationProblemPlusJSONResponse) VisitCancelTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -24306,6 +24655,9 @@ type StrictServerInterface interface {
 	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 	// (POST /tasks/{task}/ask)
 	AskTask(ctx context.Context, request AskTaskRequestObject) (AskTaskResponseObject, error)
+	// CancelTask Cancel an agent
+	// (POST /tasks/{task}/cancel)
+	CancelTask(ctx context.Context, request CancelTaskRequestObject) (CancelTaskResponseObject, error)
 	// KillTask End an agent, or keep it from starting
 	// (POST /tasks/{task}/kill)
 	KillTask(ctx context.Context, request KillTaskRequestObject) (KillTaskResponseObject, error)
@@ -25420,6 +25772,39 @@ func (sh *strictHandler) AskTask(w http.ResponseWriter, r *http.Request, task Ta
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(AskTaskResponseObject); ok {
 		if err := validResponse.VisitAskTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// CancelTask operation middleware
+func (sh *strictHandler) CancelTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request CancelTaskRequestObject
+
+	request.Task = task
+
+	var body CancelTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelTask(ctx, request.(CancelTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(CancelTaskResponseObject); ok {
+		if err := validResponse.VisitCancelTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -121,6 +121,9 @@ func (s resources) GetTask(ctx context.Context, r api.GetTaskRequestObject) (api
 	if err == nil {
 		err = s.n.Hub.InLine(ctx, &v)
 	}
+	if err == nil {
+		err = s.n.Hub.Cancelling(ctx, &v)
+	}
 	if err == nil && r.Params.Receipts {
 		err = s.n.Hub.Received(ctx, &v)
 	}
@@ -140,23 +143,39 @@ func waitOf(text string) (time.Duration, error) {
 
 // KillTask implements [api.StrictServerInterface].
 func (s resources) KillTask(ctx context.Context, r api.KillTaskRequestObject) (api.KillTaskResponseObject, error) {
-	away, err := s.isAway(ctx, r.Task)
+	v, err := s.endTask(ctx, r.Task, commands.Kill{Reason: r.Body.Reason, GraceMS: r.Body.GraceMS})
+	return api.KillTask200JSONResponse{OneTaskJSONResponse: v}, err
+}
+
+// CancelTask implements [api.StrictServerInterface].
+func (s resources) CancelTask(ctx context.Context, r api.CancelTaskRequestObject) (api.CancelTaskResponseObject, error) {
+	k := commands.Kill{Reason: r.Body.Reason, GraceMS: r.Body.WaitMS, Cancel: commands.CancelNow}
+	if r.Body.Graceful {
+		k.Cancel = commands.CancelAfter
+	}
+	v, err := s.endTask(ctx, r.Task, k)
+	return api.CancelTask200JSONResponse{OneTaskJSONResponse: v}, err
+}
+
+// endTask kills or cancels an agent, where it runs or where it was ordered.
+func (s resources) endTask(ctx context.Context, text string, k commands.Kill) (api.OneTaskJSONResponse, error) {
+	away, err := s.isAway(ctx, text)
 	if err != nil {
-		return nil, err
+		return api.OneTaskJSONResponse{}, err
 	}
 	actor := control.CallerOf(ctx).String()
 	if !away {
 		here, err := s.spoke()
 		if err != nil {
-			return nil, err
+			return api.OneTaskJSONResponse{}, err
 		}
-		v, err := here.Kill(ctx, r.Task, commands.Kill{Reason: r.Body.Reason, GraceMS: r.Body.GraceMS}, actor)
-		return api.KillTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(hostedOf(v))}, err
+		v, err := here.Kill(ctx, text, k, actor)
+		return api.OneTaskJSONResponse(hostedOf(v)), err
 	}
-	k, err := s.n.Hub.Kill(ctx, r.Task, r.Body.Reason, milliseconds(r.Body.GraceMS), actor)
-	v := taskOf(k.Mirror)
-	v.KillOrdered = &k.Ordered
-	return api.KillTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(v)}, err
+	killed, err := s.n.Hub.Kill(ctx, text, k, actor)
+	v := taskOf(killed.Mirror)
+	v.KillOrdered = &killed.Ordered
+	return api.OneTaskJSONResponse(v), err
 }
 
 // AskTask implements [api.StrictServerInterface].

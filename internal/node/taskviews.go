@@ -26,6 +26,7 @@ func taskOf(m store.Mirror) api.Task {
 func orderedOf(a hub.AgentView) api.Task {
 	v := taskOf(a.Mirror)
 	v.ExitCode, v.Receipts, v.Output, v.Before = a.ExitCode, mapped(a.Receipts, receiptOf), mapped(a.Output, outputOf), a.Before
+	v.ProtocolCancel = api.TaskProtocolCancel(a.ProtocolCancel)
 	return v
 }
 

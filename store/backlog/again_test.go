@@ -100,7 +100,7 @@ func TestAKillOfAnotherConnectionIsNotInForce(t *testing.T) {
 	require.Nil(t, s.asks(r)[0].Refusal)
 	require.Len(t, s.claim(), 1)
 
-	_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{ID: storetest.NewID(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Actor: "ann"})
+	_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{Kill: commands.Kill{Task: r.Spawn.Task, Reason: "enough", GraceMS: 1000}, ID: storetest.NewID(), Actor: "ann"})
 
 	require.NoError(t, err)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND reason = 'operator'`, r.Spawn.Task))

@@ -3,7 +3,6 @@ package backlog
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -86,11 +85,9 @@ func (b *Backlog) agents(ctx context.Context, sql string, args ...any) (list []A
 
 // A HostKill is the word of this host that an agent is to end.
 type HostKill struct {
-	ID     string // of the act; a repeat with the same one is the same act
-	Task   string
-	Reason string
-	Grace  time.Duration
-	Actor  string
+	commands.Kill
+	ID    string // of the act; a repeat with the same one is the same act
+	Actor string
 }
 
 // KillHere ends an agent by the word of its host: it is recorded and audited, and
@@ -115,11 +112,11 @@ func (b *Backlog) KillHere(ctx context.Context, h HostKill) (run *KillRun, err e
 		if err != nil || state.Terminal() {
 			return err
 		}
-		if _, err := tx.Exec(ctx, statement("kill_here"), h.Task, h.Actor, h.ID, h.Reason, h.Grace); err != nil {
+		if _, err := tx.Exec(ctx, statement("kill_here"), h.Task, h.Actor, h.ID, h.Reason, h.Grace(), h.Cancel); err != nil {
 			return fmt.Errorf("recording the kill of task %s: %w", h.Task, err)
 		}
-		tx.Audit(store.AuditRow{Actor: h.Actor, Action: "task.kill", Object: h.Task, Why: h.Reason})
-		run, err = b.Kill(ctx, tx, Kill{Task: h.Task, Actor: h.Actor, Grace: h.Grace, host: true}, state)
+		tx.Audit(store.AuditRow{Actor: h.Actor, Action: "task." + h.Word(), Object: h.Task, Why: h.Reason})
+		run, err = b.Kill(ctx, tx, Kill{Task: h.Task, Actor: h.Actor, Grace: h.Grace(), Cancel: h.Cancel, host: true}, state)
 		return err
 	})
 	return run, err

@@ -23,13 +23,17 @@ type Kill struct {
 	Grace   time.Duration
 	Expires time.Time // of the message: so long it forbids a task that is not here yet
 	Actor   string
+	Cancel  string // see [commands.Kill]
 
 	host bool // the host's own word, not the connection's
 }
 
 // reason is what a task that k ends says of itself.
 func (k Kill) reason() commands.Reason {
-	if k.host {
+	switch {
+	case k.Cancel != "":
+		return commands.CancelRequested
+	case k.host:
 		return commands.Operator
 	}
 	return commands.KillRequested
@@ -38,8 +42,17 @@ func (k Kill) reason() commands.Reason {
 // A KillRun is a kill whose task runs: the lease is revoked already, Fence is
 // the killer's.
 type KillRun struct {
-	Fence Fence
-	Grace time.Duration
+	Fence  Fence
+	Grace  time.Duration
+	Cancel bool // it is a cancel: what ends well meanwhile has completed
+}
+
+// Why is what the record of an agent's end says of k.
+func (k KillRun) Why() string {
+	if k.Cancel {
+		return "cancelled by order"
+	}
+	return "killed by order"
 }
 
 // HoldKills holds the tasks of several kills, of which [Backlog.NoteKill] notes
@@ -78,8 +91,8 @@ func (b *Backlog) NoteKill(ctx context.Context, tx *store.Tx, k Kill) (commands.
 	case foreign:
 		return "", unknownTask(k.Task)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp, tombstone) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7, $8)`,
-		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires, tombstone)
+	_, err = tx.Exec(ctx, `INSERT INTO kills (conn, command, digest, task, reason, grace, exp, tombstone, cancel) VALUES ($1, $2, decode($3, 'hex'), $4, $5, $6, $7, $8, $9)`,
+		k.Conn, k.Asked.Command, k.Asked.Digest, k.Task, k.Reason, k.Grace, k.Expires, tombstone, k.Cancel)
 	if err != nil {
 		return "", fmt.Errorf("recording the kill of task %s: %w", k.Task, err)
 	}
@@ -104,6 +117,11 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 			return nil, err
 		}
 		return nil, b.failDependents(ctx, tx, done)
+	case k.Cancel == commands.CancelAfter:
+		if _, err := tx.Exec(ctx, statement("last_attempt"), k.Task); err != nil {
+			return nil, fmt.Errorf("making the attempt of task %s the last one: %w", k.Task, err)
+		}
+		return nil, nil
 	}
 	return revokeLease(ctx, tx, k)
 }
@@ -127,7 +145,7 @@ func (b *Backlog) reportKills(ctx context.Context, tx *store.Tx, task string) er
 // new epoch.
 func revokeLease(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
 	run := &KillRun{Fence: Fence{Task: k.Task}, Grace: k.Grace}
-	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch)
+	err := tx.QueryRow(ctx, statement("revoke_lease"), k.Task).Scan(&run.Fence.Attempt, &run.Fence.Epoch, &run.Cancel)
 	if err != nil {
 		return nil, fmt.Errorf("revoking the lease of task %s: %w", k.Task, err)
 	}
@@ -140,7 +158,7 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 	err = b.db.Read(ctx, "looking for kills of task "+task, func(ctx context.Context, conn *pgxpool.Conn) error {
 		k = KillRun{Fence: Fence{Task: task}}
 		return conn.QueryRow(ctx, statement("pending_kill"), task).
-			Scan(&k.Fence.Attempt, &k.Fence.Epoch, &k.Grace)
+			Scan(&k.Fence.Attempt, &k.Fence.Epoch, &k.Grace, &k.Cancel)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return k, false, nil

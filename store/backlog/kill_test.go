@@ -221,7 +221,7 @@ func TestAKillDoesNotWaitForALeaseWithItsTask(t *testing.T) {
 	exec(holder, `BEGIN; SELECT FROM tasks FOR NO KEY UPDATE`)
 	killed := make(chan error, 1)
 	go func() {
-		_, err := s.backlog.KillHere(context.Background(), backlog.HostKill{ID: storetest.NewID(), Task: r.Spawn.Task, Reason: "enough", Grace: time.Second, Actor: "ann"})
+		_, err := s.backlog.KillHere(context.Background(), backlog.HostKill{Kill: commands.Kill{Task: r.Spawn.Task, Reason: "enough", GraceMS: 1000}, ID: storetest.NewID(), Actor: "ann"})
 		killed <- err
 	}()
 	waits()

@@ -358,7 +358,7 @@ var writing = map[string]func(s scene) do{
 	"Backlog.KillHere": func(s scene) do {
 		f := s.running()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
-			run, err := s.backlog.KillHere(ctx, backlog.HostKill{ID: "01a1fe92-0829-7df7-af08-f4f57a30c0e9", Task: f.Task, Reason: "so", Actor: "uid:1"})
+			run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: commands.Kill{Task: f.Task, Reason: "so"}, ID: "01a1fe92-0829-7df7-af08-f4f57a30c0e9", Actor: "uid:1"})
 			return run, err
 		}
 	},

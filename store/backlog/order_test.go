@@ -107,7 +107,7 @@ var everybody = map[string]func(*encounter, context.Context, *rand.Rand) error{
 		})
 	},
 	"a kill by the host": func(e *encounter, ctx context.Context, r *rand.Rand) error {
-		_, err := e.backlog.KillHere(ctx, backlog.HostKill{ID: storetest.NewID(), Task: some(r, e.agents, 1)[0], Reason: "enough", Grace: time.Second, Actor: "root"})
+		_, err := e.backlog.KillHere(ctx, backlog.HostKill{Kill: commands.Kill{Task: some(r, e.agents, 1)[0], Reason: "enough", GraceMS: 1000}, ID: storetest.NewID(), Actor: "root"})
 		return err
 	},
 	"requests that come in": func(e *encounter, ctx context.Context, r *rand.Rand) error {

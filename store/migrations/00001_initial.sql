@@ -335,6 +335,7 @@ CREATE TABLE kills (
     task          uuid NOT NULL,
     reason        text NOT NULL,
     grace         interval NOT NULL,         -- between asking the agent to end and ending it
+    cancel        text NOT NULL DEFAULT '',  -- it is a cancel: 'now', or 'after' the attempt that runs
     exp           timestamptz NOT NULL,
     requested_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     answered_at   timestamptz,
@@ -1470,14 +1471,23 @@ $$;
 CREATE FUNCTION is_kill(reason text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT reason IN ('kill_requested', 'operator', 'link_revoked') $$;
 
+-- Whether somebody has asked for the end of a task, and is to be told of it.
+CREATE FUNCTION is_asked(reason text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT reason IN ('kill_requested', 'operator', 'link_revoked', 'cancel_requested') $$;
+
+-- Why an order ended that its hub had wanted to end: its kills were all cancels, or not.
+CREATE FUNCTION reason_of(kills jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT CASE WHEN EXISTS (SELECT FROM jsonb_array_elements(kills) AS k WHERE NOT k ? 'cancel') THEN 'kill_requested' ELSE 'cancel_requested' END $$;
+
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table), by what it counts as. A kill that was asked for wins over
--- whatever the attempt says.
+-- whatever the attempt says; a cancel lets it complete, fail or run out of time, and lets no other follow.
 CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int, parks int) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
     SELECT CASE WHEN is_kill(reason) THEN task_state 'cancelled'
         WHEN outcome = 'succeeded' THEN task_state 'completed' WHEN outcome = 'timed_out' THEN task_state 'expired'
+        WHEN reason = 'cancel_requested' THEN CASE outcome WHEN 'failed' THEN task_state 'failed' ELSE 'cancelled' END
         WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
         WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
         WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
@@ -1490,7 +1500,7 @@ $$;
 -- The reason that goes with next_state.
 CREATE FUNCTION next_reason(outcome text, final boolean, why text, reason text, retries int, max_retries int, max_losses int, reclaims int) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN is_kill(reason) THEN reason WHEN outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
+    SELECT CASE WHEN is_kill(reason) OR reason = 'cancel_requested' THEN reason WHEN outcome = 'killed' THEN 'kill_requested' WHEN outcome = 'succeeded' THEN ''
         WHEN outcome = 'timed_out' THEN 'deadline_elapsed' WHEN outcome = 'unavailable' THEN coalesce(nullif(why, ''), 'capability_missing')
         WHEN outcome = 'cancelled' THEN 'cancel_requested'
         WHEN outcome = 'interrupted' AND reclaims >= 100 THEN 'reclaims_exhausted'

@@ -11,7 +11,9 @@ import { Refused } from "./wire.mjs";
 export const capabilities = ["inline-files"];
 
 const ended = ["completed", "failed", "cancelled", "expired", "unavailable"];
-const byKill = { reason: "kill_requested" };
+// A kill wins over a cancel; what may finish ("after") is not ended by anybody.
+const byKill = (kills) => ({ reason: kills.every((k) => k.cancel) ? "cancel_requested" : "kill_requested" });
+const ending = (kills) => (kills ?? []).filter((k) => k.cancel !== "after");
 
 // startOf tells one process from a later one with the same number.
 const startOf = (pid) => { try { return readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ")[19]; } catch { return ""; } };
@@ -62,12 +64,12 @@ export class Agents {
       return tx.answer(m, "agent.accepted", { task: body.task, state: "cancelled" });
     }
     tx.answer(m, "agent.accepted", { task: body.task, state: t.state });
-    const kill = { id: m.header.id, sha256: m.header.body.sha256, until: Date.now() + body.grace_ms };
+    const kill = { id: m.header.id, sha256: m.header.body.sha256, until: Date.now() + body.grace_ms, cancel: body.cancel ?? "" };
     if (ended.includes(t.state)) return tx.send("agent.killed", { task: t.task, state: t.state, reason: t.reason, at: Date.now() }, this.reKill(kill));
     const now = { ...t, fence: t.fence + 1, kills: [...(t.kills ?? []), kill] };
     tx.put("task:" + t.task, now);
-    if (t.state === "queued") this.end(tx, now, { state: "cancelled", ...byKill, outcome: "", exit: { code: -1 } });
-    else tx.then(() => this.stop(now));
+    if (t.state === "queued") this.end(tx, now, { state: "cancelled", ...byKill(now.kills), outcome: "", exit: { code: -1 } });
+    else if (body.cancel !== "after") tx.then(() => this.stop(now));
   }
 
   status(tx, m, body) {
@@ -84,7 +86,7 @@ export class Agents {
   stop(t) {
     const child = this.live.get(t.task);
     if (!child?.pid) return;
-    const left = Math.min(...t.kills.map((k) => k.until)) - Date.now();
+    const left = Math.min(...ending(t.kills).map((k) => k.until)) - Date.now();
     if (left > 0) signal(child.pid, "SIGTERM");
     setTimeout(() => { if (this.live.get(t.task) === child) signal(child.pid, "SIGKILL"); }, Math.max(0, left));
   }
@@ -123,14 +125,15 @@ export class Agents {
       now.attempts = { ...now.attempts, [n]: { ...now.attempts[n], pid: child.pid, start: startOf(child.pid), at: Date.now() } };
       this.spoke.transact((tx) => { tx.put("task:" + t.task, now); tx.send("agent.started", this.started(now), this.re(now, n)); });
       if (t.body.timeout_ms) late = setTimeout(() => { late = "over"; signal(child.pid, "SIGKILL"); }, t.body.timeout_ms);
-      if (now.kills) this.stop(now);
+      if (ending(now.kills).length) this.stop(now);
     });
     child.on("error", (err) => { if (!child.pid) this.finish(this.task(t.task), { outcome: "unavailable", exit: { code: -1, error: String(err) } }); });
     child.on("exit", (code, name) => {
       clearTimeout(late);
       signal(child.pid, "SIGKILL"); // what it has left behind
       const now = this.task(t.task);
-      const outcome = now.kills ? "killed" : late === "over" ? "timed_out" : code === 0 ? "succeeded" : "failed";
+      const ends = ending(now.kills), well = code === 0 && ends.every((k) => k.cancel);
+      const outcome = ends.length && !well ? "killed" : late === "over" ? "timed_out" : code === 0 ? "succeeded" : "failed";
       this.finish(now, { outcome, exit: { code: code ?? -1, signal: name ?? "" } });
     });
   }
@@ -167,7 +170,10 @@ export class Agents {
     const lost = outcome === "interrupted", rerun = t.body.on_loss === "rerun";
     const most = lost && rerun ? Math.max(1, t.body.max_retries) : t.body.max_retries;
     this.spoke.transact((tx) => {
-      if (t.kills) return this.end(tx, now, { state: "cancelled", ...byKill, outcome, exit });
+      if (t.kills) {
+        const state = t.kills.every((k) => k.cancel) && { succeeded: "completed", timed_out: "expired", failed: "failed" }[outcome];
+        return this.end(tx, now, { state: state || "cancelled", ...byKill(t.kills), outcome, exit });
+      }
       if ((outcome === "failed" || lost) && t.tries < most) {
         Object.assign(now, { state: "queued", tries: t.tries + 1, next: Date.now() + 500 });
         tx.put("task:" + t.task, now);

@@ -97,7 +97,7 @@ export const kinds = {
     if (b.files.length && b.dir || b.runtime === "noop" && (b.files.length || b.stdin)) throw new Refused("VALIDATION", "files are for a fresh directory, and no noop takes them");
     return b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0;
   }],
-  "agent.kill": ["command", { task: id, reason: text(1024, 1), grace_ms: ["integer", within(0, 600000)] }],
+  "agent.kill": ["command", { task: id, reason: text(1024, 1), grace_ms: ["integer", within(0, 600000)], cancel: ["string", (s) => ["", "now", "after"].includes(s)] }],
   "agent.status": ["command", { task: id }],
   "agent.output_stored": ["peer", { streams: list(object({ task: id, attempt: ["integer", within(1, 1000000)], stream: ["string", (s) => s === "stdout" || s === "stderr"],
     through: count, ended: flag, code }), (l) => l.length >= 1 && l.length <= 256) }],

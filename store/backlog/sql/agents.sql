@@ -40,5 +40,5 @@ WITH page AS MATERIALIZED (
 JOIN page ON page.id = a.id ORDER BY a.id DESC LIMIT 20
 
 -- name: kill_here
-INSERT INTO kills (conn, actor, command, digest, task, reason, grace, exp, tombstone)
-SELECT conn, $2, $3, '', id, $4, $5, clock_timestamp() + interval '7 days', false FROM tasks WHERE id = $1
+INSERT INTO kills (conn, actor, command, digest, task, reason, grace, cancel, exp, tombstone)
+SELECT conn, $2, $3, '', id, $4, $5, $6, clock_timestamp() + interval '7 days', false FROM tasks WHERE id = $1

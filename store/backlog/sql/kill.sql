@@ -1,13 +1,24 @@
--- The kill that lets the agent live for the shortest time is in force; the task says whose it is. An end of the connection stays the reason.
+-- The kill that lets the agent live for the shortest time is in force, a cancel only where there is no kill; the task says whose it is. An end of the connection stays the reason.
 -- name: revoke_lease
-UPDATE leases SET epoch = epoch + 1, reason = CASE WHEN reason = 'link_revoked' THEN reason ELSE (
-    SELECT CASE WHEN k.actor = '' THEN 'kill_requested' ELSE 'operator' END FROM kills k WHERE k.task = $1 ORDER BY k.requested_at + k.grace, k.requested_at LIMIT 1) END
-WHERE task = $1 RETURNING attempt, epoch
+UPDATE leases SET epoch = epoch + 1, reason =
+-- include: asked_reason
+WHERE task = $1 RETURNING attempt, epoch, reason = 'cancel_requested'
+
+-- A cancel that lets the attempt finish: its worker keeps the lease.
+-- name: last_attempt
+UPDATE leases SET reason =
+-- include: asked_reason
+WHERE task = $1
+
+-- name: asked_reason
+    CASE WHEN reason = 'link_revoked' THEN reason ELSE (
+        SELECT CASE WHEN k.cancel <> '' THEN 'cancel_requested' WHEN k.actor = '' THEN 'kill_requested' ELSE 'operator' END
+        FROM kills k WHERE k.task = $1 ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1) END
 
 -- name: pending_kill
-SELECT l.attempt, l.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds')
-FROM leases l LEFT JOIN kills k ON k.task = l.task
-WHERE l.task = $1 AND is_kill(l.reason) GROUP BY l.attempt, l.epoch
+SELECT l.attempt, l.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds'), NOT is_kill(l.reason)
+FROM leases l LEFT JOIN kills k ON k.task = l.task AND k.cancel <> 'after'
+WHERE l.task = $1 AND (is_kill(l.reason) OR k.task IS NOT NULL) GROUP BY l.attempt, l.epoch, l.reason
 
 -- name: revoke_leases
 UPDATE leases SET epoch = epoch + 1, reason = CASE WHEN is_kill(reason) THEN reason ELSE 'link_revoked' END
