@@ -25,6 +25,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/hub/webhook"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
@@ -43,7 +44,8 @@ type Hub struct {
 	Advertise string        // host:port that join tokens name; default: where it listens
 	Isolation string        // what every agent is to be confined by, or more, one of commands.IsolationLevels; "" = what its order demands
 	Output    output.Bounds // of what is kept of agents' output
-	Log       *slog.Logger  // required
+	Webhooks  webhook.Sender
+	Log       *slog.Logger // required
 	// Counters count what happens; nil = nobody does.
 	Counters *metrics.Counters
 	// Tracer is told what orders go through; nil = nobody is.
@@ -75,6 +77,9 @@ func (h *Hub) Open(b *federation.Board) error {
 	h.watch.byTask = map[string]map[wait.Signal]bool{}
 	h.orders = store.NewGroup(h.orderAll)
 	h.reads = store.NewGroup(h.readAll)
+	w := &h.Webhooks
+	w.DB, w.Secret, w.Log, w.Counters = h.DB, h.Keys.LinkSeed, h.Log, h.Counters
+	w.Open()
 	h.output = &output.Store{DB: h.DB, Dir: filepath.Join(h.Dir, "logs"), Bounds: h.Output, Log: h.Log}
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
@@ -101,6 +106,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		if c != store.ByThis { // another process may have moved a task that somebody waits for
 			h.watch.notifyAll()
 			h.schedule.Send()
+			h.Webhooks.Changed()
 		}
 	})
 	g, ctx := errgroup.WithContext(ctx)
@@ -112,6 +118,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Go(func() error { return h.askForAllOutput(ctx) })
 	g.Go(func() error { return h.endAllUnanswered(ctx) })
 	g.Go(func() error { return h.fireSchedules(ctx) })
+	g.Go(func() error { return h.Webhooks.Run(ctx) })
 	h.Log.InfoContext(ctx, "hub is serving", "link", h.LinkAddress(), "instance", h.Keys.InstanceID())
 	if _, _, err := h.reach(); err != nil {
 		h.Log.WarnContext(ctx, "nobody can be invited to this hub", "why", err, "next", "start it with --advertise HOST:PORT, where HOST is how spokes reach it")

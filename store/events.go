@@ -30,6 +30,7 @@ type Event struct {
 	Conn     string // id of the connection, and
 	Name     string // what people here call the peer
 	Role     Authority
+	Previous string // state of the task
 	State    string
 	Reason   string
 	Attempt  int
@@ -49,16 +50,20 @@ func (db *DB) NumberEvents(ctx context.Context, most int) (n int, last int64, er
 // EventsAfter returns the first events with numbers above after, up to most of them, in their order.
 func (db *DB) EventsAfter(ctx context.Context, after int64, most int) (list []Event, err error) {
 	err = db.Read(ctx, "reading events", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `
-			SELECT e.seq, e.at, e.kind, coalesce(e.task::text, ''), coalesce(e.conn::text, ''), coalesce(c.peer_name, ''), coalesce(c.authority, ''), e.state, e.reason, e.attempt, e.accepted
-			FROM (SELECT * FROM events WHERE seq > $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN connections c ON c.id = e.conn ORDER BY e.seq`, after, most)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Event])
+		list, err = eventsAfter(ctx, conn, after, most)
 		return err
 	})
 	return list, err
+}
+
+func eventsAfter(ctx context.Context, q querier, after int64, most int) ([]Event, error) {
+	rows, err := q.Query(ctx, `
+			SELECT e.seq, e.at, e.kind, coalesce(e.task::text, ''), coalesce(e.conn::text, ''), coalesce(c.peer_name, ''), coalesce(c.authority, ''), e.previous, e.state, e.reason, e.attempt, e.accepted
+			FROM (SELECT * FROM events WHERE seq > $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN connections c ON c.id = e.conn ORDER BY e.seq`, after, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Event])
 }
 
 // LastEvent returns the number of the last event, 0 where there was none yet.

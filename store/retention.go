@@ -49,6 +49,8 @@ var Kinds = []Kind{
 	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit", "audit_leaves", "audit_hashes"}, prune: `SELECT prune_audit($1, $2)`},
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
 		prune: removing("events", `SELECT ctid FROM (SELECT ctid, at FROM events ORDER BY seq LIMIT $2) AS first WHERE at < statement_timestamp() - $1::interval`)},
+	{Name: "deliveries", Since: "its webhook has it, or it was given up", Default: 7 * day, Least: time.Hour, tables: []string{"webhook_deliveries"},
+		prune: removing("webhook_deliveries", `SELECT ctid FROM webhook_deliveries WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "kills", Since: "the kill expired, and its task is gone", Default: day, Least: inboxMargin, tables: []string{"kills"},
 		prune: removing("kills", `SELECT ctid FROM kills WHERE tombstone AND exp < statement_timestamp() - $1::interval ORDER BY exp`)},
 	{Name: "classes", Since: "a task had it last", Default: 7 * day, Least: 2 * day, tables: []string{"classes"},

@@ -66,6 +66,7 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	h.Output.Age = 30 * 24 * time.Hour
 	run.Flags().Var((*days)(&h.Output.Age), "output-age", "keep output for so long after the last of it")
 	r.api.add(run.Flags())
+	r.webhooks.add(run.Flags())
 	r.spokeFlags(run.Flags())
 	run.Flags().StringVar(&r.ready, "ready-file", "", "write the link's address to `FILE` once the hub serves")
 	return r.runBy(run)

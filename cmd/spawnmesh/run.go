@@ -38,6 +38,7 @@ type runner struct {
 	ready              string // file
 	logs               logChoice
 	api                apiChoice
+	webhooks           webhookChoice
 	trace              string         // the collector's URL, "" for none
 	command            *cobra.Command // hub run or spoke run
 
@@ -86,6 +87,9 @@ func (r *runner) checkSettings() error {
 			return err
 		}
 		if err := r.api.check(); err != nil {
+			return err
+		}
+		if err := r.webhooks.check(&r.hub.Webhooks); err != nil {
 			return err
 		}
 	}

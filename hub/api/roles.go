@@ -63,6 +63,16 @@ var may = map[string][]Role{
 	"POST /schedules/{schedule}/run":  operators,
 	"GET /schedules/{schedule}/fires": readers,
 
+	"GET /webhooks":                                         ownersAlone,
+	"POST /webhooks":                                        ownersAlone,
+	"GET /webhooks/{webhook}":                               ownersAlone,
+	"PATCH /webhooks/{webhook}":                             ownersAlone,
+	"DELETE /webhooks/{webhook}":                            ownersAlone,
+	"POST /webhooks/{webhook}/test":                         ownersAlone,
+	"POST /webhooks/{webhook}/rotate":                       ownersAlone,
+	"GET /webhooks/{webhook}/deliveries":                    ownersAlone,
+	"POST /webhooks/{webhook}/deliveries/{delivery}/resend": ownersAlone,
+
 	"GET /events": readers,
 
 	"GET /workspaces": readers,

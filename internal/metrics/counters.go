@@ -21,12 +21,13 @@ type Counters struct {
 	claims, reclaimed, orders, linkLosses prometheus.Counter
 	starts, sweeps, late                  prometheus.Histogram
 	ends, kills, refusals, results, fires bounded
+	deliveries                            bounded
 	exhausted                             prometheus.Counter
 }
 
 // Words are the values that labels have from the beginning: what is not known yet to have
 // happened is zero, and not missing.
-type Words struct{ Outcomes, Results, Fires []string }
+type Words struct{ Outcomes, Results, Fires, Deliveries []string }
 
 // What an agent is ended for before its time.
 const (
@@ -63,6 +64,7 @@ func newCounters(r prometheus.Registerer, words Words) *Counters {
 		sweeps:     seconds("sweep_seconds", "Time that one look at what is due took.", .001, .005, .025, .1, .5, 1, 5, 15),
 		late:       seconds("schedule_late_seconds", "Time from when a schedule was due to what became of it.", .1, .5, 1, 5, 30, 60, 300, 3600),
 		fires:      by("outcome", "schedule_fires_total", "Schedules that were due, by what became of it: ordered, skipped or refused.", words.Fires...),
+		deliveries: by("outcome", "webhook_deliveries_total", "Tries to tell a webhook, by what came of it: delivered, retried (it failed, and another one follows) or given_up.", words.Deliveries...),
 		ends:       by("outcome", "attempts_ended_total", "Attempts of agents that have ended on this spoke, by how.", words.Outcomes...),
 		kills:      by("cause", "kills_total", "Agents that this spoke was to end before their time, by what for: order or lease.", ByOrder, ByLease),
 		refusals:   by("code", "messages_refused_total", "Messages of other instances that were refused here, by why.", Other),
@@ -97,6 +99,13 @@ func (c *Counters) Fired(outcome string, late time.Duration) {
 	if c != nil {
 		c.fires.inc(outcome)
 		c.late.Observe(late.Seconds())
+	}
+}
+
+// Delivered counts a try to tell a webhook.
+func (c *Counters) Delivered(outcome string) {
+	if c != nil {
+		c.deliveries.inc(outcome)
 	}
 }
 

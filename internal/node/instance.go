@@ -38,7 +38,7 @@ func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObje
 		}
 	}
 	failing := slices.DeleteFunc(s.n.checkTries(), func(c control.Check) bool { return c.OK })
-	health = slices.Concat(health, failing, s.n.checkAnswers(), s.n.checkQueues(ctx), s.n.checkAudits(ctx))
+	health = slices.Concat(health, failing, s.n.checkAnswers(), s.n.checkQueues(ctx), s.n.checkAudits(ctx), s.n.checkWebhooks(ctx))
 	v.Role, v.Health = api.InstanceRole(strings.Join(roles, " and ")), mapped(append(health, s.n.checkKeys()...), checkOf)
 	return api.GetInstance200JSONResponse(v), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub/webhook"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -25,10 +26,13 @@ const (
 
 // newMetrics makes what this instance exports.
 func (n *Node) newMetrics() *metrics.Registry {
-	r := metrics.New(metrics.Words{Outcomes: texts(commands.Outcomes), Fires: store.FireOutcomes, Results: texts(slices.DeleteFunc(slices.Clone(commands.States), func(s commands.State) bool { return !s.Terminal() }))})
+	r := metrics.New(metrics.Words{Outcomes: texts(commands.Outcomes), Fires: store.FireOutcomes, Deliveries: webhook.Outcomes, Results: texts(slices.DeleteFunc(slices.Clone(commands.States), func(s commands.State) bool { return !s.Terminal() }))})
 	n.instanceFigures(r)
 	n.linkFigures(r)
 	n.databaseFigures(r)
+	if n.Hub != nil {
+		n.webhookFigures(r)
+	}
 	if n.Spoke != nil {
 		n.spokeFigures(r)
 	}

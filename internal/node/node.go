@@ -139,7 +139,7 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	if h := n.Hub; h != nil {
 		h.DB, h.Keys, h.Dir, h.Log, h.Counters = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Counters
-		h.Tracer = n.Tracer
+		h.Tracer, h.Webhooks.Feed = n.Tracer, n.feed
 		return h.Open(n.board)
 	}
 	if err := n.commandsNobody(ctx); err != nil {

@@ -1163,6 +1163,7 @@ CREATE TABLE new_events (
     kind      text NOT NULL CONSTRAINT event_kind_is_known CHECK (kind IN ('task', 'connection', 'link', 'started', 'restored')),
     task      uuid,
     conn      uuid,
+    previous  text NOT NULL DEFAULT '',        -- state of the task
     state     text NOT NULL DEFAULT '',
     reason    text NOT NULL DEFAULT '',
     attempt   int NOT NULL DEFAULT 0,
@@ -1174,6 +1175,7 @@ CREATE TABLE events (
     kind      text NOT NULL,
     task      uuid,
     conn      uuid,
+    previous  text NOT NULL,
     state     text NOT NULL,
     reason    text NOT NULL,
     attempt   int NOT NULL,
@@ -1196,8 +1198,8 @@ BEGIN
 END $$;
 CREATE FUNCTION note_mirror() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO new_events (kind, task, conn, state, reason, attempt, accepted)
-    VALUES ('task', NEW.task, NEW.conn, NEW.state::text, NEW.reason, NEW.attempt, NEW.accepted_at IS NOT NULL);
+    INSERT INTO new_events (kind, task, conn, previous, state, reason, attempt, accepted)
+    VALUES ('task', NEW.task, NEW.conn, OLD.state::text, NEW.state::text, NEW.reason, NEW.attempt, NEW.accepted_at IS NOT NULL);
     RETURN NULL;
 END $$;
 CREATE FUNCTION note_connection() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -1222,8 +1224,8 @@ CREATE FUNCTION number_events(most int, OUT numbered bigint, OUT upto bigint) LA
     ), taken AS (
         DELETE FROM new_events WHERE id IN (SELECT id FROM new_events ORDER BY id LIMIT most) RETURNING *
     ), numbered AS (
-        INSERT INTO events (seq, at, kind, task, conn, state, reason, attempt, accepted)
-        SELECT last + row_number() OVER (ORDER BY id), at, kind, task, conn, state, reason, attempt, accepted FROM taken, held RETURNING seq
+        INSERT INTO events (seq, at, kind, task, conn, previous, state, reason, attempt, accepted)
+        SELECT last + row_number() OVER (ORDER BY id), at, kind, task, conn, previous, state, reason, attempt, accepted FROM taken, held RETURNING seq
     ), counted AS (
         UPDATE event_numbers SET last = n.last FROM (SELECT max(seq) AS last FROM numbered) AS n WHERE n.last IS NOT NULL
     )
@@ -1241,6 +1243,57 @@ CREATE FUNCTION note_restore() RETURNS void LANGUAGE sql AS $$
     INSERT INTO new_events (kind) VALUES ('restored');
 $$;
 -- +goose StatementEnd
+
+----------------------------------------------------------------- webhooks ---
+
+-- Who is told of events by HTTP. The private halves of its keys are in no table: they are derived from a key file of the
+-- hub and the ids here. See docs/decisions/0035.
+CREATE TABLE webhooks (
+    id             uuid PRIMARY KEY,
+    name           text NOT NULL CONSTRAINT webhooks_name UNIQUE,
+    url            text NOT NULL,
+    types          text[] NOT NULL,             -- of what it is told; and
+    states         text[] NOT NULL,             -- of agents only changes to these; none = to any
+    state          text NOT NULL DEFAULT 'active' CONSTRAINT webhook_state_is_known CHECK (state IN ('active', 'disabled')),
+    why            text NOT NULL DEFAULT '',    -- it is disabled
+    cursor         bigint NOT NULL,             -- the last event for which there is a delivery, or was none to make
+    key            uuid NOT NULL,               -- that signs, and
+    old_key        uuid,                        -- that signs, too,
+    old_key_until  timestamptz,                 -- until then
+    failures       int NOT NULL DEFAULT 0,      -- in a row
+    failing_since  timestamptz,
+    held_until     timestamptz,                 -- nothing is sent before
+    last_error     text NOT NULL DEFAULT '',    -- of the last try that failed
+    created_by     text NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT failures_have_begun CHECK ((failures > 0) = (failing_since IS NOT NULL))
+) WITH (fillfactor = 50);
+
+-- What one of them is told, and how that went.
+CREATE TABLE webhook_deliveries (
+    n             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id            text NOT NULL CONSTRAINT an_event_is_delivered_once UNIQUE,   -- as the receiver is told: of webhook and event
+    webhook       uuid NOT NULL REFERENCES webhooks ON DELETE CASCADE,
+    type          text NOT NULL,
+    body          text NOT NULL,
+    at            timestamptz NOT NULL,         -- of the event
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    state         text NOT NULL DEFAULT 'pending' CONSTRAINT delivery_state_is_known CHECK (state IN ('pending', 'delivered', 'failed')),
+    tries         int NOT NULL DEFAULT 0,       -- with the one that goes on
+    next_try_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    leased_until  timestamptz,                  -- somebody tries it
+    status        int NOT NULL DEFAULT 0,       -- of the last answer; 0 = there was none
+    error         text NOT NULL DEFAULT '',     -- of the last try
+    ended_at      timestamptz,
+    CONSTRAINT pending_has_not_ended CHECK ((state = 'pending') = (ended_at IS NULL))
+) WITH (fillfactor = 70);
+CREATE INDEX webhook_deliveries_newest ON webhook_deliveries (webhook, n);
+CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook, next_try_at) WHERE state = 'pending';
+CREATE INDEX webhook_deliveries_leased ON webhook_deliveries (webhook, leased_until) WHERE leased_until IS NOT NULL;
+CREATE INDEX webhook_deliveries_oldest ON webhook_deliveries (at) WHERE state = 'pending';
+CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE ended_at IS NOT NULL;
 
 ---------------------------------------------------------------- retention ---
 

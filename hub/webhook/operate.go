@@ -1,0 +1,154 @@
+package webhook
+
+import (
+	"context"
+	"crypto/ed25519"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Overlap is for how long the key before the last one signs, too.
+const Overlap = 24 * time.Hour
+
+// A New is a webhook that is to be made.
+type New struct {
+	Name, URL string
+	Port      int      // that the URL names, where it is not 443
+	Types     []string // none = changes of agents
+	States    []string
+}
+
+// Create makes a webhook, which is told of what happens from now on.
+func (s *Sender) Create(ctx context.Context, n New, actor string) (store.Webhook, error) {
+	if err := n.check(); err != nil {
+		return store.Webhook{}, err
+	}
+	if err := CheckURL(n.URL, n.Port, s.Allow); err != nil {
+		return store.Webhook{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return store.Webhook{}, err
+	}
+	w := store.Webhook{ID: id.String(), Name: n.Name, URL: n.URL, Types: n.Types, States: n.States, Key: uuid.NewString(), CreatedBy: actor}
+	if len(w.Types) == 0 {
+		w.Types = []string{TaskStatusChanged}
+	}
+	if err := s.DB.AddWebhook(context.WithoutCancel(ctx), w); err != nil {
+		return store.Webhook{}, err
+	}
+	s.changed.Send()
+	return s.DB.FindWebhook(ctx, w.ID)
+}
+
+func (n *New) check() error {
+	for _, t := range n.Types {
+		if !slices.Contains(Types, t) {
+			return commands.Refuse(commands.Validation, "webhooks are told of no %q", commands.Clip(t)).Hinting("they can be told of: %s", strings.Join(Types, ", "))
+		}
+	}
+	for _, t := range n.States {
+		if !slices.Contains(commands.States, commands.State(t)) {
+			return commands.Refuse(commands.Validation, "no agent has the state %q", commands.Clip(t)).Hinting("those that end are: completed, failed, cancelled, expired, unavailable")
+		}
+	}
+	if len(n.States) > 0 && len(n.Types) > 0 && !slices.Contains(n.Types, TaskStatusChanged) {
+		return commands.Refuse(commands.Validation, "states are of agents, and the webhook is told of none").Hinting("let it be told of %s, too, or leave the states out", TaskStatusChanged)
+	}
+	n.Types, n.States = distinct(n.Types), distinct(n.States)
+	return nil
+}
+
+func distinct(list []string) []string {
+	return append([]string{}, slices.Compact(slices.Sorted(slices.Values(list)))...) // never nil, which is stored as null
+}
+
+// Change enables or disables a webhook.
+func (s *Sender) Change(ctx context.Context, text, state, reason, actor string) (w store.Webhook, err error) {
+	ctx = context.WithoutCancel(ctx)
+	switch state {
+	case store.WebhookActive:
+		w, err = s.DB.EnableWebhook(ctx, text, reason, actor, gap)
+		s.Changed()
+	case store.WebhookDisabled:
+		if err := commands.CheckReason(reason); err != nil {
+			return w, err
+		}
+		w, err = s.DB.DisableWebhook(ctx, text, reason, actor)
+	default:
+		err = commands.Refuse(commands.Validation, "state %q is neither active nor disabled", commands.Clip(state))
+	}
+	return w, err
+}
+
+// Rotate has a webhook signed by a new key; that of before signs, too, for [Overlap].
+func (s *Sender) Rotate(ctx context.Context, text, actor string) (store.Webhook, error) {
+	return s.DB.RotateWebhook(context.WithoutCancel(ctx), text, uuid.NewString(), Overlap, actor)
+}
+
+// Test sends a message to a webhook, also to one that is disabled, and returns what came of it.
+func (s *Sender) Test(ctx context.Context, text string) (d store.Delivery, err error) {
+	w, err := s.DB.FindWebhook(ctx, text)
+	if err != nil {
+		return d, err
+	}
+	now := time.Now()
+	m := message("", 0, webhookTest, now, testData{w.Name})
+	t, err := s.DB.BeginDelivery(ctx, w.ID, "test_"+strings.ReplaceAll(uuid.NewString(), "-", ""), m, lease)
+	if err != nil {
+		return d, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	a := s.send(ctx, t)
+	if a.err != "" {
+		err = s.failed(ctx, t, a, true)
+	} else if err = s.DB.NoteDelivered(ctx, []store.Delivered{{Trial: t, Status: a.status}}); err == nil {
+		err = s.delivered(ctx, t)
+	}
+	if err != nil {
+		return d, err
+	}
+	s.due.Send()
+	return s.DB.FindDelivery(ctx, w.ID, t.ID)
+}
+
+// Resend makes a delivery due again, under its id.
+func (s *Sender) Resend(ctx context.Context, text, id, actor string) (store.Delivery, error) {
+	d, err := s.DB.ResendDelivery(context.WithoutCancel(ctx), text, id, actor)
+	s.due.Send()
+	return d, err
+}
+
+// keys are those that sign what w is told.
+func (s *Sender) keys(w store.Webhook) (list []ed25519.PrivateKey, err error) {
+	for _, id := range []string{w.Key, w.OldKey} {
+		if id == "" {
+			continue
+		}
+		k, err := privateKey(s.Secret, w.ID, id)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, k)
+	}
+	return list, nil
+}
+
+// PublicKeys are the keys by which a receiver knows what w is told: that of now, and the one before it while that signs, too.
+func (s *Sender) PublicKeys(w store.Webhook) (now, before string, err error) {
+	list, err := s.keys(w)
+	if err != nil {
+		return "", "", err
+	}
+	now = publicText(list[0])
+	if len(list) > 1 {
+		before = publicText(list[1])
+	}
+	return now, before, nil
+}

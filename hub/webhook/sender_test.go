@@ -1,0 +1,205 @@
+package webhook
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A webhook is told of what it wants, from its creation on, and of nothing else; what comes is signed by its key, and thin.
+func TestAWebhookIsToldWhatItWants(t *testing.T) {
+	t.Parallel()
+	to := receive(t, nil)
+	r := newRig(t, to)
+	r.changes(t, "failed", 1)
+	_, _, err := r.DB.NumberEvents(t.Context(), 100)
+	require.NoError(t, err)
+	w := r.create(t, "ends", to, New{States: []string{"failed", "completed"}})
+	require.NoError(t, r.DB.NoteEvent(t.Context(), store.LinkEvent, "", "up"))
+	r.changes(t, "running", 2)
+	r.changes(t, "completed", 1)
+
+	all := to.await(t, 1)
+	time.Sleep(20 * time.Millisecond)
+	require.Len(t, to.all(), 1)
+	var told struct {
+		Type      string
+		Timestamp time.Time
+		Data      map[string]any
+	}
+	require.NoError(t, json.Unmarshal([]byte(all[0].body), &told))
+	require.Equal(t, TaskStatusChanged, told.Type)
+	require.WithinDuration(t, time.Now(), told.Timestamp, testPatience)
+	require.Equal(t, []any{"queued", "completed", 0.0, commands.ShortID(told.Data["task"].(string))}, []any{told.Data["previous"], told.Data["state"], told.Data["attempt"], told.Data["short_id"]})
+	require.Len(t, told.Data, 6, "and nothing of what the agent was given")
+	require.Equal(t, "msg_"+strings.ReplaceAll(w.ID, "-", "")+"_"+jsonNumber(told.Data["seq"]), all[0].id)
+	key, _, err := r.sender.PublicKeys(w)
+	require.NoError(t, err)
+	require.True(t, all[0].verifies(t, key))
+	require.WithinDuration(t, time.Now(), time.Unix(all[0].at, 0), testPatience)
+}
+
+func jsonNumber(v any) string {
+	raw, _ := json.Marshal(v)
+	return string(raw)
+}
+
+// Whatever the receivers do and however often the hub is started again, each event comes to each webhook that wants it,
+// under one id, and no other one comes.
+func TestEveryEventComesOverRestarts(t *testing.T) {
+	t.Parallel()
+	flaky := receive(t, func(w http.ResponseWriter, g got) {
+		if g.try == 1 && strings.HasSuffix(g.id, "3") {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	slow := receive(t, func(w http.ResponseWriter, g got) { time.Sleep(10 * time.Millisecond) })
+	r := newRig(t, flaky, slow)
+	r.create(t, "flaky", flaky, New{})
+	r.create(t, "slow", slow, New{})
+	const lives, each = 10, 20
+	for range lives {
+		r.changes(t, "running", each)
+		time.Sleep(15 * time.Millisecond)
+		r.stop()
+		r.changes(t, "failed", each)
+		r.start(t)
+	}
+	for _, to := range []*receiver{flaky, slow} {
+		require.Eventually(t, func() bool { r.hurry(t); return distinctIDs(to) >= 2*lives*each }, testPatience, 20*time.Millisecond)
+		require.Equal(t, 2*lives*each, distinctIDs(to))
+		bodies := map[string]string{}
+		for _, g := range to.all() {
+			if first, there := bodies[g.id]; there {
+				require.Equal(t, first, g.body)
+			}
+			bodies[g.id] = g.body
+		}
+	}
+	r.awaitCount(t, 4*lives*each, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'`)
+}
+
+func distinctIDs(to *receiver) int {
+	ids := map[string]bool{}
+	for _, g := range to.all() {
+		ids[g.id] = true
+	}
+	return len(ids)
+}
+
+// A receiver that never answers in time has a few requests at a time, and holds nobody up.
+func TestASlowReceiverHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	open := make(chan struct{})
+	slow := receive(t, func(http.ResponseWriter, got) { <-open })
+	quick := receive(t, nil)
+	r := newRig(t, slow, quick)
+	defer close(open)
+	r.create(t, "slow", slow, New{})
+	r.create(t, "quick", quick, New{})
+
+	r.changes(t, "running", 300)
+
+	quick.await(t, 300)
+	slow.await(t, store.AtOnce)
+	require.LessOrEqual(t, slow.most, store.AtOnce)
+	require.Len(t, slow.all(), store.AtOnce)
+}
+
+// What was not taken comes again under its id, at another time, until it is taken; a delivery that was taken can be sent
+// again, too.
+func TestADeliveryKeepsItsID(t *testing.T) {
+	t.Parallel()
+	to := receive(t, func(w http.ResponseWriter, g got) {
+		if g.try < 3 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	r := newRig(t, to)
+	w := r.create(t, "again", to, New{})
+	r.changes(t, "running", 1)
+	to.await(t, 1)
+	require.Eventually(t, func() bool { r.hurry(t); return len(to.all()) == 3 }, testPatience, 50*time.Millisecond)
+	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered' AND tries = 3 AND status = 200`)
+
+	list, err := r.DB.Deliveries(t.Context(), w.ID, 0, 10)
+	require.NoError(t, err)
+	_, err = r.sender.Resend(t.Context(), "again", list[0].ID, "test")
+	require.NoError(t, err)
+	all := to.await(t, 4)
+
+	for _, g := range all {
+		require.Equal(t, list[0].ID, g.id)
+		require.Equal(t, all[0].body, g.body)
+	}
+	_, err = r.sender.Resend(t.Context(), "again", "msg_none", "test")
+	require.Equal(t, commands.NotFound, commands.CodeOf(err))
+}
+
+// Events that the feed no longer has are said to be missing, and so are those of the time in which a webhook was disabled.
+func TestWhatIsNotToldIsSaid(t *testing.T) {
+	t.Parallel()
+	to := receive(t, nil)
+	r := newRig(t, to)
+	r.create(t, "late", to, New{})
+	r.changes(t, "running", 1)
+	to.await(t, 1)
+	r.awaitCount(t, 0, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending'`)
+	r.stop()
+	r.changes(t, "running", 5)
+	_, last, err := r.DB.NumberEvents(t.Context(), 100)
+	require.NoError(t, err)
+	require.NoError(t, r.Exec(`DELETE FROM events WHERE seq < $1`, last))
+	r.start(t)
+
+	all := to.await(t, 3)
+	require.ElementsMatch(t, []string{"events.gap", TaskStatusChanged}, []string{all[1].typ(t), all[2].typ(t)})
+	cursor := r.find(t, "late").Cursor
+
+	_, err = r.sender.Change(t.Context(), "late", store.WebhookDisabled, "its host moves", "test")
+	require.NoError(t, err)
+	r.changes(t, "failed", 2)
+	require.Eventually(t, func() bool { n, err := r.DB.LastEvent(t.Context()); return err == nil && n >= cursor+2 }, testPatience, 5*time.Millisecond)
+	_, err = r.sender.Change(t.Context(), "late", store.WebhookActive, "", "test")
+	require.NoError(t, err)
+	all = to.await(t, 4)
+	require.Equal(t, "events.gap", all[3].typ(t))
+	require.Contains(t, all[3].body, `"to":`+jsonNumber(r.find(t, "late").Cursor))
+	require.Len(t, to.all(), 4)
+}
+
+// While a key is being rotated, each message is signed by both; then by the new one alone.
+func TestBothKeysSignDuringARotation(t *testing.T) {
+	t.Parallel()
+	to := receive(t, nil)
+	r := newRig(t, to)
+	w := r.create(t, "keys", to, New{})
+	first, none, err := r.sender.PublicKeys(w)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	w, err = r.sender.Rotate(t.Context(), "keys", "test")
+	require.NoError(t, err)
+	second, before, err := r.sender.PublicKeys(w)
+	require.NoError(t, err)
+	require.Equal(t, first, before)
+	require.NotEqual(t, first, second)
+	require.WithinDuration(t, time.Now().Add(Overlap), *w.OldKeyUntil, time.Hour)
+
+	r.changes(t, "running", 1)
+	during := to.await(t, 1)[0]
+	require.NoError(t, r.Exec(`UPDATE webhooks SET old_key_until = clock_timestamp()`))
+	r.changes(t, "running", 1)
+	after := to.await(t, 2)[1]
+
+	require.True(t, during.verifies(t, first) && during.verifies(t, second))
+	require.True(t, after.verifies(t, second) && !after.verifies(t, first))
+	require.Zero(t, r.Count(t, `SELECT count(*) FROM webhooks w WHERE w::text LIKE '%whsk%' OR w::text LIKE '%' || $1 || '%'`, "a secret of a hub"))
+}

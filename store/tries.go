@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// AtOnce is how many deliveries of one webhook are tried at a time.
+const AtOnce = 4
+
+// A Trial is a delivery that is to be tried now.
+type Trial struct {
+	N       int64
+	ID      string
+	Body    string
+	Tries   int // with this one
+	Webhook Webhook
+}
+
+const trialColumns = `d.n, d.id, d.body, d.tries, w.id::text, w.name, w.url, w.key::text, ` + oldKey + `, w.failures`
+
+func scanTrial(row pgx.CollectableRow) (t Trial, err error) {
+	w := &t.Webhook
+	return t, row.Scan(&t.N, &t.ID, &t.Body, &t.Tries, &w.ID, &w.Name, &w.URL, &w.Key, &w.OldKey, &w.Failures)
+}
+
+// room is how many more deliveries of w may be tried now: of one that fails one, to see whether it is back.
+var room = fmt.Sprintf(`greatest(0, CASE WHEN w.failures < %d THEN %d ELSE 1 END - (SELECT count(*) FROM webhook_deliveries l WHERE l.webhook = w.id AND l.leased_until > statement_timestamp()))`, BreakAfter, AtOnce)
+
+// due is until when the next try of a delivery of w may be set for it to be tried now.
+var due = fmt.Sprintf(`CASE WHEN w.failures < %d THEN statement_timestamp() ELSE 'infinity' END`, BreakAfter)
+
+// NextDelivery is in how long the next delivery is due, at most within.
+func (db *DB) NextDelivery(ctx context.Context, within time.Duration) (next time.Duration, err error) {
+	err = db.Read(ctx, "looking for the next delivery", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `
+			SELECT least($1::interval, min(greatest(CASE WHEN w.failures < $2 THEN d.next END, w.held_until)) - clock_timestamp())
+			FROM webhooks w, LATERAL (SELECT min(next_try_at) AS next FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND (leased_until IS NULL OR leased_until <= statement_timestamp())) AS d
+			WHERE w.state = 'active' AND d.next IS NOT NULL AND `+room+` > 0`, within, BreakAfter).Scan(&next)
+	})
+	return next, err
+}
+
+// ClaimDeliveries takes the deliveries that are due, as far as their webhooks have room, and leases them for so long.
+func (db *DB) ClaimDeliveries(ctx context.Context, lease time.Duration) (list []Trial, err error) {
+	err = db.Tx(ctx, "claiming deliveries", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
+		rows, err := tx.Query(ctx, `
+			WITH due AS (
+				SELECT d.n FROM webhooks w, LATERAL (
+					SELECT n FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND next_try_at <= `+due+` AND (leased_until IS NULL OR leased_until <= statement_timestamp())
+					ORDER BY next_try_at, n LIMIT `+room+` FOR UPDATE SKIP LOCKED) AS d
+				WHERE w.state = 'active' AND (w.held_until IS NULL OR w.held_until <= statement_timestamp())
+			)
+			UPDATE webhook_deliveries d SET tries = d.tries + 1, leased_until = clock_timestamp() + $1 FROM due, webhooks w WHERE d.n = due.n AND w.id = d.webhook RETURNING `+trialColumns, lease)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, scanTrial)
+		}
+		return err
+	})
+	return list, err
+}
+
+// A Delivered is a try to which the receiver has agreed.
+type Delivered struct {
+	Trial
+	Status int
+}
+
+// NoteDelivered notes tries that were successful.
+func (db *DB) NoteDelivered(ctx context.Context, list []Delivered) error {
+	var ns []int64
+	var tries, status []int
+	for _, d := range list {
+		ns, tries, status = append(ns, d.N), append(tries, d.Tries), append(status, d.Status)
+	}
+	return db.Tx(ctx, "noting deliveries", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
+		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries d SET state = 'delivered', status = u.status, error = '', leased_until = NULL, ended_at = clock_timestamp()
+			FROM unnest($1::bigint[], $2::int[], $3::int[]) AS u (n, tries, status) WHERE d.n = u.n AND d.tries = u.tries AND d.state = 'pending'`, ns, tries, status)
+		return err
+	})
+}
+
+// NoteAnswers notes that a webhook takes deliveries again. What waits for it is due at once then; broken says that it did.
+func (db *DB) NoteAnswers(ctx context.Context, id string) (broken bool, err error) {
+	_, err = db.holdingWebhook(ctx, "noting that a webhook answers", id, func(ctx context.Context, tx *Tx, w Webhook) error {
+		tx.TellNobody()
+		if broken = w.Broken(); broken {
+			tx.Queue(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL AND next_try_at > clock_timestamp()`, w.ID)
+		}
+		_, err := tx.Exec(ctx, `UPDATE webhooks SET failures = 0, failing_since = NULL, held_until = NULL, last_error = '' WHERE id = $1 AND failures > 0`, w.ID)
+		return err
+	})
+	if commands.CodeOf(err) == commands.NotFound { // it was deleted
+		err = nil
+	}
+	return broken, err
+}
+
+// A Failure is a try that the receiver has not agreed to.
+type Failure struct {
+	Trial
+	Status  int
+	Error   string
+	Last    bool                                     // no other one follows
+	Again   time.Duration                            // in which the next try is
+	Hold    func(failures int) time.Duration         // how long nothing is sent to the webhook after so many in a row
+	Disable func(failing time.Duration) (why string) // whether it is to be disabled
+	Apart   bool                                     // it says nothing about other deliveries
+}
+
+// NoteFailure notes a try that failed, and what it says about the webhook, which is returned as it is then.
+func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error) {
+	w, err = db.holdingWebhook(ctx, "noting a failed delivery", f.Webhook.ID, func(ctx context.Context, tx *Tx, w Webhook) error {
+		tx.TellNobody()
+		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET status = $3, error = $4, leased_until = NULL, next_try_at = clock_timestamp() + $5,
+			state = CASE WHEN $6 THEN 'failed' ELSE state END, ended_at = CASE WHEN $6 THEN clock_timestamp() END WHERE n = $1 AND tries = $2 AND state = 'pending'`,
+			f.N, f.Tries, f.Status, f.Error, f.Again, f.Last)
+		if err != nil || tag.RowsAffected() == 0 || f.Apart || w.State == WebhookDisabled {
+			return err
+		}
+		var failing time.Duration
+		if err := tx.QueryRow(ctx, `UPDATE webhooks SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()), last_error = $2,
+			held_until = greatest(held_until, CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 END) WHERE id = $1 RETURNING clock_timestamp() - failing_since`,
+			w.ID, f.Error, f.Hold(w.Failures+1)).Scan(&failing); err != nil {
+			return err
+		}
+		if why := f.Disable(failing); why != "" {
+			return disableWebhook(ctx, tx, w, why, "self")
+		}
+		return nil
+	})
+	if commands.CodeOf(err) == commands.NotFound {
+		err = nil
+	}
+	return w, err
+}
+
+// ReturnDelivery undoes the claim of a delivery that was not tried to its end.
+func (db *DB) ReturnDelivery(ctx context.Context, t Trial) error {
+	return db.Tx(ctx, "returning a delivery", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
+		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET tries = tries - 1, leased_until = NULL WHERE n = $1 AND tries = $2 AND state = 'pending'`, t.N, t.Tries)
+		return err
+	})
+}
+
+// BeginDelivery makes a delivery of one message that is tried at once, by who calls it.
+func (db *DB) BeginDelivery(ctx context.Context, text, id string, m Message, lease time.Duration) (t Trial, err error) {
+	_, err = db.holdingWebhook(ctx, "beginning a delivery", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+		rows, err := tx.Query(ctx, `WITH d AS (
+				INSERT INTO webhook_deliveries (id, webhook, type, body, at, tries, leased_until) VALUES ($1, $2, $3, $4, $5, 1, clock_timestamp() + $6) RETURNING *
+			) SELECT `+trialColumns+` FROM d JOIN webhooks w ON w.id = d.webhook`, id, w.ID, m.Type, m.Body, m.At, lease)
+		if err == nil {
+			t, err = pgx.CollectExactlyOneRow(rows, scanTrial)
+		}
+		return err
+	})
+	return t, err
+}

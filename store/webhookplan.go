@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// How much is planned at a time, and for one webhook in all: behind that its events wait in the feed.
+const (
+	planPage = 200
+	planRoom = 1000
+)
+
+// A Message is what webhooks are told of an event.
+type Message struct {
+	Prefix string // of its id, before webhook and number
+	Seq    int64
+	Type   string
+	Body   string
+	At     time.Time
+}
+
+// A Planner says what webhooks are told.
+type Planner struct {
+	Wants func(w Webhook, e Event) bool // whether it is told of e
+	Tell  func(e Event) Message
+	Gap   func(from, to int64, at time.Time) Message // events with these numbers are no longer kept
+}
+
+// PlanDeliveries makes the deliveries of some events to the webhooks that are furthest behind, and notes how far these
+// are with it: an event becomes one delivery to each that wants it, whenever this is cut off. active is how many
+// webhooks there are, more whether there may be more to plan.
+func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (active int, more bool, err error) {
+	err = db.Tx(ctx, "planning deliveries", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
+		active, more = 0, false
+		list, err := p.furthestBehind(ctx, tx, &active)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		at := list[0].Cursor
+		events, err := eventsAfter(ctx, tx, at, planPage)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		more = true
+		var messages []Message
+		var webhooks []string
+		var which []int
+		tell := func(m Message, wants func(Webhook) bool) {
+			for _, w := range list {
+				if wants(w) {
+					webhooks, which = append(webhooks, w.ID), append(which, len(messages))
+				}
+			}
+			messages = append(messages, m)
+		}
+		for _, e := range events {
+			if e.Seq > at+1 && e.Kind != RestoredEvent {
+				tell(p.Gap(at+1, e.Seq-1, e.At), func(Webhook) bool { return true })
+			}
+			tell(p.Tell(e), func(w Webhook) bool { return p.Wants(w, e) })
+			at = e.Seq
+		}
+		if len(webhooks) > 0 {
+			tx.Queue(planSQL, planned(messages, webhooks, which)...)
+		}
+		ids := make([]string, len(list))
+		for i, w := range list {
+			ids[i] = w.ID
+		}
+		_, err = tx.Exec(ctx, `UPDATE webhooks SET cursor = $2 WHERE id = ANY ($1::uuid[])`, ids, at)
+		return err
+	})
+	return active, more, err
+}
+
+// furthestBehind holds the active webhooks, and returns those of them that have room and the lowest cursor.
+func (p Planner) furthestBehind(ctx context.Context, tx *Tx, active *int) (list []Webhook, err error) {
+	rows, err := tx.Query(ctx, `SELECT w.id::text, w.types, w.states, w.cursor, EXISTS (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' OFFSET $1)
+		FROM webhooks w WHERE w.state = 'active' ORDER BY w.id FOR NO KEY UPDATE`, planRoom)
+	if err != nil {
+		return nil, err
+	}
+	var w Webhook
+	var full bool
+	_, err = pgx.ForEachRow(rows, []any{&w.ID, &w.Types, &w.States, &w.Cursor, &full}, func() error {
+		*active++
+		switch {
+		case full:
+		case len(list) == 0 || w.Cursor < list[0].Cursor:
+			list = []Webhook{w}
+		case w.Cursor == list[0].Cursor:
+			list = append(list, w)
+		}
+		w = Webhook{}
+		return nil
+	})
+	return list, err
+}
+
+// planSQL makes deliveries: each is a webhook and the place of a message in a list.
+const planSQL = `
+	INSERT INTO webhook_deliveries (id, webhook, type, body, at)
+	SELECT m.prefix || '_' || replace(d.webhook::text, '-', '') || '_' || m.seq, d.webhook, m.type, m.body, m.at
+	FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS d (webhook, which, n)
+	JOIN unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[]) WITH ORDINALITY AS m (prefix, seq, type, body, at, n) ON m.n = d.which + 1
+	ORDER BY d.n`
+
+// planned are the parameters of planSQL.
+func planned(messages []Message, webhooks []string, which []int) []any {
+	var prefixes, types, bodies []string
+	var seqs []int64
+	var ats []time.Time
+	for _, m := range messages {
+		prefixes, seqs, types, bodies, ats = append(prefixes, m.Prefix), append(seqs, m.Seq), append(types, m.Type), append(bodies, m.Body), append(ats, m.At)
+	}
+	return []any{webhooks, which, prefixes, seqs, types, bodies, ats}
+}

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// MaxWebhooks is how many webhooks an instance has at most: each event may be a delivery to all of them.
+const MaxWebhooks = 100
+
+// BreakAfter is how many tries of a webhook fail in a row until it gets one delivery at a time, to see whether it is back.
+const BreakAfter = 5
+
+// The states of a webhook.
+const (
+	WebhookActive   = "active"
+	WebhookDisabled = "disabled"
+)
+
+// A Webhook is told of events by HTTP.
+type Webhook struct {
+	ID, Name, URL string
+	Types         []string // of what it is told; and
+	States        []string // of agents only changes to these; none = to any
+	State         string
+	Why           string // it is disabled
+	Cursor        int64  // number of the last event for which there is a delivery, or was none to make
+	Key           string // that signs, and
+	OldKey        string // that signs, too, "" = none is,
+	OldKeyUntil   *time.Time
+	Failures      int // in a row
+	FailingSince  *time.Time
+	HeldUntil     *time.Time // nothing is sent before
+	LastError     string
+	CreatedBy     string
+	CreatedAt     time.Time
+	UpdatedAt     time.Time
+	Pending       int // deliveries, the first 1000
+}
+
+// Broken reports whether a webhook gets one delivery at a time, because tries failed.
+func (w Webhook) Broken() bool { return w.Failures >= BreakAfter }
+
+const webhookColumns = `w.id::text, w.name, w.url, w.types, w.states, w.state, w.why, w.cursor, w.key::text, ` + oldKey + `, CASE WHEN w.old_key_until > clock_timestamp() THEN w.old_key_until END,
+	w.failures, w.failing_since, w.held_until, w.last_error, w.created_by, w.created_at, w.updated_at,
+	(SELECT count(*) FROM (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' LIMIT 1000) AS p)`
+
+const oldKey = `CASE WHEN w.old_key_until > clock_timestamp() THEN w.old_key::text ELSE '' END`
+
+// namedWebhook finds one by its name or id.
+const namedWebhook = ` FROM webhooks w WHERE w.name = $1 OR w.id::text = $1`
+
+func noWebhook(text string) error {
+	return commands.Refuse(commands.NotFound, "there is no webhook with the name or the id %q", commands.Clip(text)).Hinting("see").Running("webhook", "list")
+}
+
+// AddWebhook stores a webhook, which is told of what happens from now on.
+func (db *DB) AddWebhook(ctx context.Context, w Webhook) error {
+	return db.Tx(ctx, "creating the webhook "+w.Name, func(ctx context.Context, tx *Tx) error {
+		var many bool
+		if err := tx.QueryRow(ctx, `SELECT count(*) >= $1 FROM webhooks`, MaxWebhooks).Scan(&many); err != nil {
+			return err
+		}
+		if many {
+			return commands.Refuse(commands.Conflict, "there are %d webhooks, which is the limit", MaxWebhooks).Hinting("delete those that are no longer needed").Running("webhook", "list")
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO webhooks (id, name, url, types, states, key, created_by, cursor) SELECT $1, $2, $3, $4, $5, $6, $7, last FROM event_numbers`,
+			w.ID, w.Name, w.URL, w.Types, w.States, w.Key, w.CreatedBy)
+		tx.Audit(AuditRow{Actor: w.CreatedBy, Action: "webhook.created", Object: w.Name, Why: w.terms()})
+		return w.refuse(err)
+	})
+}
+
+// terms says what w is told, for the audit. Its URL may be known to few, and is not in there.
+func (w Webhook) terms() string {
+	text := strings.Join(w.Types, ", ")
+	if len(w.States) > 0 {
+		text += "; states " + strings.Join(w.States, ", ")
+	}
+	return text
+}
+
+// refuse puts what the table does not take into words.
+func (w Webhook) refuse(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	switch pg.ConstraintName {
+	case "webhooks_name":
+		return commands.Refuse(commands.Conflict, "a webhook named %s is there already", w.Name).Hinting("choose another name, or see what it does").Running("webhook", "show", w.Name)
+	case "name_is_a_name":
+		return commands.NotAName(w.Name)
+	}
+	return err
+}
+
+// Webhooks returns all, by name.
+func (db *DB) Webhooks(ctx context.Context) (list []Webhook, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		rows, err := db.pool.Query(ctx, `SELECT `+webhookColumns+` FROM webhooks w ORDER BY w.name`)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Webhook])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the webhooks: %w", err)
+	}
+	return list, nil
+}
+
+// FindWebhook returns the one with a name or an id.
+func (db *DB) FindWebhook(ctx context.Context, text string) (w Webhook, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		w, err = oneWebhook(ctx, db.pool, text, "")
+		return err
+	})
+	if commands.CodeOf(err) == commands.NotFound || err == nil {
+		return w, err
+	}
+	return w, fmt.Errorf("reading the webhook %s: %w", commands.Clip(text), err)
+}
+
+func oneWebhook(ctx context.Context, q querier, text, lock string) (Webhook, error) {
+	rows, err := q.Query(ctx, `SELECT `+webhookColumns+namedWebhook+lock, text)
+	if err != nil {
+		return Webhook{}, err
+	}
+	w, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Webhook])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = noWebhook(text)
+	}
+	return w, err
+}
+
+// holdingWebhook runs act with a webhook that is held until the transaction ends, and returns it as it is then.
+func (db *DB) holdingWebhook(ctx context.Context, doing, text string, act func(ctx context.Context, tx *Tx, w Webhook) error) (w Webhook, err error) {
+	err = db.Tx(ctx, doing, func(ctx context.Context, tx *Tx) error {
+		if w, err = oneWebhook(ctx, tx, text, ` FOR NO KEY UPDATE`); err != nil {
+			return err
+		}
+		if err := act(ctx, tx, w); err != nil {
+			return err
+		}
+		w, err = oneWebhook(ctx, tx, w.ID, "")
+		return err
+	})
+	return w, err
+}
+
+// DisableWebhook ends what a webhook is told, until it is enabled.
+func (db *DB) DisableWebhook(ctx context.Context, text, reason, actor string) (Webhook, error) {
+	return db.holdingWebhook(ctx, "disabling a webhook", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+		if w.State == WebhookDisabled {
+			return nil
+		}
+		return disableWebhook(ctx, tx, w, reason, actor)
+	})
+}
+
+// disableWebhook gives up what w was to be told: whoever enables it gets the numbers of the events that it was not told of,
+// and what was given up here can be sent again.
+func disableWebhook(ctx context.Context, tx *Tx, w Webhook, why, actor string) error {
+	tx.Audit(AuditRow{Actor: actor, Action: "webhook.disabled", Object: w.Name, Why: why})
+	tx.Queue(`UPDATE webhooks SET state = 'disabled', why = $2, failures = 0, failing_since = NULL, held_until = NULL, updated_at = clock_timestamp() WHERE id = $1`, w.ID, why)
+	_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'failed', error = 'the webhook was disabled', leased_until = NULL, ended_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending'`, w.ID)
+	return err
+}
+
+// EnableWebhook lets a webhook be told of what happens from now on. gap makes the message about what it was not told.
+func (db *DB) EnableWebhook(ctx context.Context, text, reason, actor string, gap func(from, to int64, now time.Time) Message) (Webhook, error) {
+	return db.holdingWebhook(ctx, "enabling a webhook", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+		if w.State == WebhookActive {
+			return nil
+		}
+		var last int64
+		var now time.Time
+		if err := tx.QueryRow(ctx, `SELECT last, clock_timestamp() FROM event_numbers`).Scan(&last, &now); err != nil {
+			return err
+		}
+		tx.Audit(AuditRow{Actor: actor, Action: "webhook.enabled", Object: w.Name, Why: reason})
+		if last > w.Cursor {
+			tx.Queue(planSQL, planned([]Message{gap(w.Cursor+1, last, now)}, []string{w.ID}, []int{0})...)
+		}
+		_, err := tx.Exec(ctx, `UPDATE webhooks SET state = 'active', why = '', cursor = $2, last_error = '', updated_at = clock_timestamp() WHERE id = $1`, w.ID, last)
+		return err
+	})
+}
+
+// RotateWebhook has a webhook signed by another key, and by its key of now, too, for overlap.
+func (db *DB) RotateWebhook(ctx context.Context, text, key string, overlap time.Duration, actor string) (Webhook, error) {
+	return db.holdingWebhook(ctx, "rotating the key of a webhook", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+		tx.Audit(AuditRow{Actor: actor, Action: "webhook.rotated", Object: w.Name})
+		_, err := tx.Exec(ctx, `UPDATE webhooks SET key = $2, old_key = key, old_key_until = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE id = $1`, w.ID, key, overlap)
+		return err
+	})
+}
+
+// RemoveWebhook forgets a webhook, and what it was told.
+func (db *DB) RemoveWebhook(ctx context.Context, text, actor string) (w Webhook, err error) {
+	err = db.Tx(ctx, "deleting a webhook", func(ctx context.Context, tx *Tx) error {
+		if w, err = oneWebhook(ctx, tx, text, ` FOR UPDATE`); err != nil {
+			return err
+		}
+		tx.Audit(AuditRow{Actor: actor, Action: "webhook.deleted", Object: w.Name, Why: w.terms()})
+		_, err := tx.Exec(ctx, `DELETE FROM webhooks WHERE id = $1`, w.ID)
+		return err
+	})
+	return w, err
+}
