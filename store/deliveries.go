@@ -104,7 +104,7 @@ type WebhookFigures struct {
 // WebhookFigures reads them.
 func (db *DB) WebhookFigures(ctx context.Context) (f WebhookFigures, err error) {
 	err = db.Read(ctx, "reading figures of webhooks", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT coalesce(greatest(interval '0', clock_timestamp() - (SELECT min(at) FROM webhook_deliveries WHERE state = 'pending')), interval '0'),
+		return conn.QueryRow(ctx, `SELECT coalesce(greatest(interval '0', clock_timestamp() - (SELECT min(d.at) FROM webhooks w, LATERAL (SELECT min(at) AS at FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending') AS d)), interval '0'),
 			count(*) FILTER (WHERE failures >= $1), count(*) FILTER (WHERE state = 'disabled') FROM webhooks`, BreakAfter).Scan(&f.OldestPending, &f.Broken, &f.Disabled)
 	})
 	return f, err

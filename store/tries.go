@@ -55,7 +55,7 @@ func (db *DB) ClaimDeliveries(ctx context.Context, lease time.Duration) (list []
 			WITH due AS (
 				SELECT d.n FROM webhooks w, LATERAL (
 					SELECT n FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND next_try_at <= `+due+` AND (leased_until IS NULL OR leased_until <= statement_timestamp())
-					ORDER BY next_try_at, n LIMIT `+room+` FOR UPDATE SKIP LOCKED) AS d
+					ORDER BY next_try_at LIMIT `+room+` FOR UPDATE SKIP LOCKED) AS d
 				WHERE w.state = 'active' AND (w.held_until IS NULL OR w.held_until <= statement_timestamp())
 			)
 			UPDATE webhook_deliveries d SET tries = d.tries + 1, leased_until = clock_timestamp() + $1 FROM due, webhooks w WHERE d.n = due.n AND w.id = d.webhook RETURNING `+trialColumns, lease)
@@ -93,7 +93,7 @@ func (db *DB) NoteAnswers(ctx context.Context, id string) (broken bool, err erro
 	_, err = db.holdingWebhook(ctx, "noting that a webhook answers", id, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
 		if broken = w.Broken(); broken {
-			tx.Queue(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL AND next_try_at > clock_timestamp()`, w.ID)
+			tx.Queue(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL`, w.ID)
 		}
 		_, err := tx.Exec(ctx, `UPDATE webhooks SET failures = 0, failing_since = NULL, held_until = NULL, last_error = '' WHERE id = $1 AND failures > 0`, w.ID)
 		return err

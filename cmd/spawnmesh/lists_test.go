@@ -16,7 +16,7 @@ func oneOfEach(t *testing.T, h hand) {
 	t.Helper()
 	h.ends(h.spawn("--spoke", "attic", "--", "true"))
 	for _, line := range []string{"invite --name loft", "backlog create --title x", "backlog create --title y --lane slow", "budget create b --dimension usd --hard 1",
-		"quota create q --concurrent 1", "freeze --scope lane:slow --reason x", "schedule create nightly --cron @daily --spoke attic -- true", "keys rotate"} {
+		"quota create q --concurrent 1", "freeze --scope lane:slow --reason x", "schedule create nightly --cron @daily --spoke attic -- true", "webhook create pager https://receiver.invalid/in --state cancelled", "keys rotate"} {
 		h.do(strings.Fields(line)...)
 	}
 	token := filepath.Join(t.TempDir(), "token")
@@ -40,7 +40,7 @@ func TestEveryListIsALineForEach(t *testing.T) {
 	h := hand{t: t, dir: startMesh(t).Hub.Dir, env: []string{"XDG_CONFIG_HOME=" + t.TempDir()}}
 	oneOfEach(t, h)
 	all := listCommands()
-	require.Subset(t, all, []string{"agents", "audit list", "backlog list", "budget list", "connections list", "context list", "freeze list", "invite list", "keys list", "lane list", "quota list", "retention", "schedule list", "token list"})
+	require.Subset(t, all, []string{"agents", "audit list", "backlog list", "budget list", "connections list", "context list", "freeze list", "invite list", "keys list", "lane list", "quota list", "retention", "schedule list", "token list", "webhook list"})
 	for _, list := range all {
 		args := strings.Fields(list)
 		if slices.Contains(args, "audit") {

@@ -107,6 +107,13 @@ func (l *large) order(ctx context.Context, o store.SpawnOrder) error {
 func (l *large) fill(known statistics) []string {
 	classes := min(max(l.ended/100, 100), 10_000)
 	parts := []string{
+		`INSERT INTO events (seq, at, kind, previous, state, reason, attempt, accepted) SELECT n, now(), 'link', '', 'up', '', 0, false FROM generate_series(1, 50) AS n`,
+		`UPDATE event_numbers SET last = 50`,
+		`INSERT INTO webhooks (id, name, url, types, states, key, created_by, cursor, failures, failing_since)
+			SELECT lpad(n::text, 32, '0')::uuid, 'hook-' || n, 'https://hook', '{}', '{}', gen_random_uuid(), 'ann', 40, 5 * (n % 2), CASE WHEN n % 2 = 1 THEN now() END FROM generate_series(1, 4) AS n`,
+		fmt.Sprintf(`INSERT INTO webhook_deliveries (id, webhook, type, body, at, state, next_try_at, ended_at)
+			SELECT n::text, lpad((n %% 4 + 1)::text, 32, '0')::uuid, 'link', '{}', now(), CASE WHEN p THEN 'pending' ELSE 'delivered' END, CASE WHEN n %% 8 < 4 THEN now() - interval '1 minute' ELSE now() + interval '1 hour' END, CASE WHEN NOT p THEN now() END
+			FROM (SELECT n, n > %[1]d AS p FROM generate_series(1, %[1]d + 3600) AS n) AS x`, l.ended),
 		`DO $$ DECLARE t text; BEGIN FOR t IN SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace LOOP
 			EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$`,
 		`CREATE FUNCTION nth(n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$ SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid $$`,

@@ -242,6 +242,25 @@ func (l *large) readers() map[string]func(context.Context) error {
 			_, err := l.DB.OrderKill(ctx, commands.Kill{Task: l.id(l.ended), Reason: "test"}, time.Hour, "ann")
 			return err
 		},
+		"the next delivery to a webhook": func(ctx context.Context) error { _, err := l.DB.NextDelivery(ctx, time.Hour); return err },
+		"deliveries to webhooks that are due": func(ctx context.Context) error {
+			list, err := l.DB.ClaimDeliveries(ctx, time.Millisecond)
+			return counted(min(len(list), 2*store.AtOnce), 2*store.AtOnce, err)
+		},
+		"what webhooks are to be told": func(ctx context.Context) error {
+			active, _, err := l.DB.PlanDeliveries(ctx, store.Planner{Wants: func(store.Webhook, store.Event) bool { return false }, Tell: func(store.Event) store.Message { return store.Message{} }})
+			return counted(active, 4, err)
+		},
+		"deliveries to a webhook": func(ctx context.Context) error {
+			list, err := l.DB.Deliveries(ctx, "00000000-0000-0000-0000-000000000001", int64(l.ended/2), pageLength)
+			return counted(len(list), pageLength, err)
+		},
+		"a webhook":           func(ctx context.Context) error { _, err := l.DB.FindWebhook(ctx, "hook-1"); return err },
+		"figures of webhooks": func(ctx context.Context) error { _, err := l.DB.WebhookFigures(ctx); return err },
+		"a webhook that answers again": func(ctx context.Context) error {
+			_, err := l.DB.NoteAnswers(ctx, "00000000-0000-0000-0000-000000000001")
+			return err
+		},
 		"pruning where nothing is old": func(ctx context.Context) error { _, err := l.DB.Prune(ctx, 0, time.Minute); return err },
 		"the work of a connection that ends": func(ctx context.Context) error {
 			return l.undone(ctx, func(ctx context.Context, tx *store.Tx) error {

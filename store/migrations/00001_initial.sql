@@ -1292,7 +1292,7 @@ CREATE TABLE webhook_deliveries (
 CREATE INDEX webhook_deliveries_newest ON webhook_deliveries (webhook, n);
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook, next_try_at) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_leased ON webhook_deliveries (webhook, leased_until) WHERE leased_until IS NOT NULL;
-CREATE INDEX webhook_deliveries_oldest ON webhook_deliveries (at) WHERE state = 'pending';
+CREATE INDEX webhook_deliveries_oldest ON webhook_deliveries (webhook, at) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE ended_at IS NOT NULL;
 
 ---------------------------------------------------------------- retention ---
