@@ -40,7 +40,7 @@ var due = fmt.Sprintf(`CASE WHEN w.failures < %d THEN statement_timestamp() ELSE
 func (db *DB) NextDelivery(ctx context.Context, within time.Duration) (next time.Duration, err error) {
 	err = db.Read(ctx, "looking for the next delivery", func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `
-			SELECT least($1::interval, min(greatest(CASE WHEN w.failures < $2 THEN d.next END, w.held_until)) - clock_timestamp())
+			SELECT least($1::interval, min(greatest(CASE WHEN w.failures < $2 THEN d.next ELSE w.created_at END, w.held_until)) - clock_timestamp())
 			FROM webhooks w, LATERAL (SELECT min(next_try_at) AS next FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND (leased_until IS NULL OR leased_until <= statement_timestamp())) AS d
 			WHERE w.state = 'active' AND d.next IS NOT NULL AND `+room+` > 0`, within, BreakAfter).Scan(&next)
 	})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -130,7 +131,7 @@ func (a *app) webhookDisableCommand() *cobra.Command {
 		Long:    "Tell a webhook nothing until it is enabled. What waits for it is given up.",
 		Example: "  spawnmesh webhook disable pager --reason 'its host moves'",
 		RunE: func(c *cobra.Command, args []string) error {
-			if v.Reason == "" {
+			if strings.TrimSpace(v.Reason) == "" {
 				return misuse("to disable a webhook needs a reason").Hinting("add --reason \"why\"; it is shown with the webhook")
 			}
 			return a.changeWebhook(c, args[0], v, "is disabled")

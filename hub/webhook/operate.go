@@ -72,13 +72,16 @@ func distinct(list []string) []string {
 // Change enables or disables a webhook.
 func (s *Sender) Change(ctx context.Context, text, state, reason, actor string) (w store.Webhook, err error) {
 	ctx = context.WithoutCancel(ctx)
+	if err := commands.CheckReason(reason); err != nil {
+		return w, err
+	}
 	switch state {
 	case store.WebhookActive:
 		w, err = s.DB.EnableWebhook(ctx, text, reason, actor, gap)
 		s.Changed()
 	case store.WebhookDisabled:
-		if err := commands.CheckReason(reason); err != nil {
-			return w, err
+		if strings.TrimSpace(reason) == "" {
+			return w, commands.Refuse(commands.Validation, "to disable a webhook needs a reason").Hinting("give one; it is shown with the webhook")
 		}
 		w, err = s.DB.DisableWebhook(ctx, text, reason, actor)
 	default:

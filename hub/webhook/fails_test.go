@@ -1,0 +1,132 @@
+package webhook
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A receiver that fails in a row gets one delivery at a time, after a pause that grows, and all that waits once it is
+// back; both are said once.
+func TestAReceiverThatFailsIsTriedNowAndThen(t *testing.T) {
+	t.Parallel()
+	var well atomic.Bool
+	to := receive(t, func(w http.ResponseWriter, g got) {
+		if !well.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	r := newRig(t, to)
+	r.create(t, "fails", to, New{})
+	r.changes(t, "running", 40)
+	require.Eventually(t, func() bool {
+		w := r.find(t, "fails")
+		if w.Broken() && r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE leased_until IS NOT NULL`) == 0 {
+			return true
+		}
+		r.sender.Changed()
+		return false
+	}, testPatience, 5*time.Millisecond)
+	w := r.find(t, "fails")
+	require.Greater(t, time.Until(*w.HeldUntil), time.Second)
+	require.Equal(t, "it answered 502", w.LastError)
+	sent := len(to.all())
+	require.Less(t, sent, store.BreakAfter+store.AtOnce+1)
+
+	for probe := 1; probe <= 3; probe++ {
+		r.hurry(t)
+		to.await(t, sent+probe)
+		r.awaitCount(t, 0, `SELECT count(*) FROM webhook_deliveries WHERE leased_until IS NOT NULL`)
+		require.Len(t, to.all(), sent+probe, "one at a time")
+	}
+	require.Greater(t, time.Until(*r.find(t, "fails").HeldUntil), time.Minute, "a pause that grows")
+	well.Store(true)
+	require.NoError(t, r.Exec(`UPDATE webhooks SET held_until = NULL`))
+	r.sender.Changed()
+
+	r.awaitCount(t, 40, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'`)
+	require.Equal(t, 40, distinctIDs(to))
+	w = r.find(t, "fails")
+	require.Zero(t, w.Failures)
+	require.Nil(t, w.HeldUntil)
+	require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "webhook answers again") }, testPatience, 5*time.Millisecond)
+	require.Equal(t, 1, strings.Count(r.log.String(), "level=WARN"), r.log)
+	require.NotContains(t, r.log.String(), "for=hub", "no URL in a log")
+}
+
+// Whoever wants nothing more is told nothing more, and so is who has failed for days; the audit says why.
+func TestAWebhookIsDisabled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status int
+		since  string
+		why    string
+	}{
+		"gone":     {http.StatusGone, "", "its receiver answered 410"},
+		"for days": {http.StatusInternalServerError, `UPDATE webhooks SET failures = 1, failing_since = clock_timestamp() - interval '73 hours'`, "it has failed for 3d; the last time: it answered 500"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			to := receive(t, func(w http.ResponseWriter, g got) { w.WriteHeader(c.status) })
+			r := newRig(t, to)
+			r.create(t, "old", to, New{})
+			if c.since != "" {
+				require.NoError(t, r.Exec(c.since))
+			}
+			r.changes(t, "running", 1)
+
+			require.Eventually(t, func() bool { return r.find(t, "old").State == store.WebhookDisabled }, testPatience, 5*time.Millisecond)
+
+			require.Contains(t, r.find(t, "old").Why, c.why)
+			require.Equal(t, 1, r.Count(t, `SELECT count(*) FROM audit WHERE action = 'webhook.disabled' AND actor = 'self' AND object = 'old' AND why LIKE $1 || '%'`, c.why))
+			require.Eventually(t, func() bool { return strings.Contains(r.log.String(), "webhook was disabled") }, testPatience, 5*time.Millisecond)
+			r.changes(t, "running", 3)
+			r.hurry(t)
+			require.Zero(t, r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending'`))
+			require.Len(t, to.all(), 1)
+			d, err := r.sender.Test(t.Context(), "old")
+			require.NoError(t, err)
+			require.Equal(t, store.DeliveryFailed, d.State, "a test is sent all the same, once")
+		})
+	}
+}
+
+// A delivery that is never taken is given up after some tries, over days; a pause that the receiver asks for is kept
+// within bounds.
+func TestPausesGrowAndHaveBounds(t *testing.T) {
+	t.Parallel()
+	longest := time.Duration(0)
+	for n := 1; n < mostTries; n++ {
+		p := pause(n)
+		require.GreaterOrEqual(t, p, pauses[n-1]/2)
+		require.LessOrEqual(t, p, pauses[n-1])
+		longest += p
+	}
+	require.Greater(t, longest, 20*time.Hour)
+	require.Equal(t, 10, mostTries)
+	require.Zero(t, hold(store.BreakAfter-1, 0))
+	require.LessOrEqual(t, hold(1000, 0), longestHold)
+	require.Greater(t, hold(1000, 0), longestHold/4)
+	require.Equal(t, 90*time.Second, hold(1, 90*time.Second))
+	require.Equal(t, longestAsked, hold(1, 1000*time.Hour))
+	for text, want := range map[string]time.Duration{"": 0, "120": 2 * time.Minute, "-5": 0, "soon": 0, "Thu, 01 Jan 1970 00:00:00 GMT": 0, "99999999999": 0} {
+		require.Equal(t, want, retryAfter(http.Header{"Retry-After": {text}}), text)
+	}
+	require.InDelta(t, time.Hour, retryAfter(http.Header{"Retry-After": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}}), float64(2*time.Second))
+
+	to := receive(t, func(w http.ResponseWriter, g got) { w.WriteHeader(http.StatusBadRequest) })
+	r := newRig(t, to)
+	r.create(t, "never", to, New{})
+	r.changes(t, "running", 1)
+	to.await(t, 1)
+	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND leased_until IS NULL`)
+	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET tries = $1`, mostTries-1))
+	r.hurry(t)
+	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'failed' AND tries = $1 AND error = 'it answered 400'`, mostTries)
+}
