@@ -99,6 +99,10 @@ bench-follow: build ## requests to a hub beside 1,000 programs that follow its e
 	@DATABASE_URL= scripts/ensure-postgres
 	$(BIN) bench follow $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
 
+bench-webhooks: ## deliveries a second to 50 webhooks
+	@DATABASE_URL= scripts/ensure-postgres
+	go test -run '^$$' -bench Webhooks -benchtime $(if $(QUICK),3x,20x) ./hub/webhook
+
 bench-accept: build ## an order at a hub where a million have ended
 	@DATABASE_URL= scripts/ensure-postgres
 	cd internal/bench/peers && go run . accept $(if $(QUICK),-history 100000 -count 300,-count 2000) -json $(RESULTS)/accept.json

@@ -37,13 +37,20 @@ func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (active int, more b
 		tx.TellNobody()
 		active, more = 0, false
 		list, err := p.furthestBehind(ctx, tx, &active)
-		if err != nil || len(list) == 0 {
+		if err != nil {
 			return err
 		}
-		at := list[0].Cursor
-		events, err := eventsAfter(ctx, tx, at, planPage)
-		if err != nil || len(events) == 0 {
+		var events []Event
+		at := int64(0)
+		if len(list) > 0 {
+			at = list[0].Cursor
+			events, err = eventsAfter(ctx, tx, at, planPage)
+		}
+		if err != nil {
 			return err
+		}
+		if len(events) == 0 {
+			return tx.SendLast(ctx, &pgx.Batch{}) // and writes nothing
 		}
 		more = true
 		var messages []Message

@@ -47,7 +47,7 @@ func (s *Sender) client() *http.Client {
 		Timeout:       tryTime,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{RootCAs: s.CA, MinVersion: tls.VersionTLS12}, TLSHandshakeTimeout: tryTime,
-			MaxIdleConnsPerHost: store.AtOnce, MaxIdleConns: 256, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: mostRead, DisableCompression: true},
+			MaxIdleConnsPerHost: 256, MaxIdleConns: 256, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: mostRead, DisableCompression: true},
 	}
 }
 

@@ -41,7 +41,7 @@ type got struct {
 	try           int // of this id
 }
 
-func (g got) typ(t *testing.T) string {
+func (g got) typ(t testing.TB) string {
 	t.Helper()
 	var b body
 	require.NoError(t, json.Unmarshal([]byte(g.body), &b))
@@ -49,7 +49,7 @@ func (g got) typ(t *testing.T) string {
 }
 
 // verifies reports whether one of the signatures is by the key.
-func (g got) verifies(t *testing.T, public string) bool {
+func (g got) verifies(t testing.TB, public string) bool {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(public, "whpk_"))
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ type receiver struct {
 	most  int // of those
 }
 
-func receive(t *testing.T, answer func(w http.ResponseWriter, g got)) *receiver {
+func receive(t testing.TB, answer func(w http.ResponseWriter, g got)) *receiver {
 	t.Helper()
 	r := &receiver{answer: answer, tries: map[string]int{}}
 	r.Server = httptest.NewUnstartedServer(r)
@@ -115,13 +115,13 @@ func (r *receiver) all() []got {
 }
 
 // await waits until it was sent n requests.
-func (r *receiver) await(t *testing.T, n int) []got {
+func (r *receiver) await(t testing.TB, n int) []got {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(r.all()) >= n }, testPatience, 5*time.Millisecond, "%d requests", n)
 	return r.all()
 }
 
-func (r *receiver) port(t *testing.T) int {
+func (r *receiver) port(t testing.TB) int {
 	t.Helper()
 	u, err := url.Parse(r.URL)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func (l *logged) String() string {
 	return l.buf.String()
 }
 
-func newRig(t *testing.T, trust ...*receiver) *rig {
+func newRig(t testing.TB, trust ...*receiver) *rig {
 	t.Helper()
 	r := &rig{Side: storetest.NewSide(t, 1, 2), log: &logged{}, trust: trust}
 	r.start(t)
@@ -171,7 +171,7 @@ func newRig(t *testing.T, trust ...*receiver) *rig {
 }
 
 // start begins a life of it.
-func (r *rig) start(t *testing.T) {
+func (r *rig) start(t testing.TB) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	f := feed.New(r.DB, log, func(store.Event) []byte { return nil })
@@ -189,7 +189,7 @@ func (r *rig) start(t *testing.T) {
 }
 
 // create makes a webhook to a receiver.
-func (r *rig) create(t *testing.T, name string, to *receiver, n New) store.Webhook {
+func (r *rig) create(t testing.TB, name string, to *receiver, n New) store.Webhook {
 	t.Helper()
 	n.Name, n.Port = name, to.port(t)
 	if n.URL == "" {
@@ -200,7 +200,7 @@ func (r *rig) create(t *testing.T, name string, to *receiver, n New) store.Webho
 	return w
 }
 
-func (r *rig) find(t *testing.T, name string) store.Webhook {
+func (r *rig) find(t testing.TB, name string) store.Webhook {
 	t.Helper()
 	w, err := r.DB.FindWebhook(t.Context(), name)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func (r *rig) find(t *testing.T, name string) store.Webhook {
 }
 
 // changes tells of agents that got into a state.
-func (r *rig) changes(t *testing.T, state string, n int) {
+func (r *rig) changes(t testing.TB, state string, n int) {
 	t.Helper()
 	require.NoError(t, r.DB.Tx(t.Context(), "telling of agents", func(ctx context.Context, tx *store.Tx) error {
 		_, err := tx.Exec(ctx, `INSERT INTO new_events (kind, task, previous, state) SELECT 'task', gen_random_uuid(), 'queued', $1 FROM generate_series(1, $2::int)`, state, n)
@@ -217,14 +217,14 @@ func (r *rig) changes(t *testing.T, state string, n int) {
 }
 
 // hurry makes what waits for a next try due now.
-func (r *rig) hurry(t *testing.T) {
+func (r *rig) hurry(t testing.TB) {
 	t.Helper()
 	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE state = 'pending'`))
 	require.NoError(t, r.Exec(`UPDATE webhooks SET held_until = NULL`))
 	r.sender.Changed()
 }
 
-func (r *rig) awaitCount(t *testing.T, n int, sql string, args ...any) {
+func (r *rig) awaitCount(t testing.TB, n int, sql string, args ...any) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.Count(t, sql, args...) == n }, testPatience, 5*time.Millisecond, sql)
 }
