@@ -101,8 +101,8 @@ func (m *machine) task(rt *rapid.T) string {
 }
 
 func (m *machine) kill(rt *rapid.T) {
-	id := m.task(rt)
-	sent, err := m.Hub.DB.OrderKill(m.Context(), commands.Kill{Task: id, Reason: "enough", GraceMS: 1000}, time.Hour, "test")
+	id, cancel := m.task(rt), rapid.SampledFrom([]string{"", commands.CancelNow, commands.CancelAfter}).Draw(rt, "cancel")
+	sent, err := m.Hub.DB.OrderKill(m.Context(), commands.Kill{Task: id, Reason: "enough", GraceMS: 1000, Cancel: cancel}, time.Hour, "test")
 	require.NoError(m, err)
 	require.Equal(m, !m.ref.tasks[id].hub.Terminal(), sent)
 	m.say()

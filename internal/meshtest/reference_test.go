@@ -20,10 +20,11 @@ type refTask struct {
 	retries, losses int // that are left
 
 	// At the spoke.
-	here, barred bool           // it has come; it was killed before
+	here, barred bool           // it has come; it was killed before it did
 	state, was   commands.State // and when it was compared last
 	later        bool           // it waits for its back-off
-	killed       bool           // its lease was taken: however it ends, it is cancelled
+	killed       bool           // however it ends, it is cancelled
+	cancelled    bool           // this attempt is its last, and what its end says counts
 	attempt      int
 	epoch        int64
 
@@ -71,25 +72,29 @@ func (r *reference) over() bool {
 // take is what commands do at a spoke: kills first, each message once.
 func (r *reference) take(batch []*store.Incoming) {
 	for _, m := range batch {
-		if _, ok := m.Body.(*commands.Kill); ok && m.Code == "" {
-			r.tasks[m.Task()].kill()
+		if k, ok := m.Body.(*commands.Kill); ok && m.Code == "" {
+			r.tasks[m.Task()].kill(k.Cancel)
 		}
 	}
 	for _, m := range batch {
 		if _, ok := m.Body.(*commands.Spawn); ok && m.Code == "" {
-			t := r.tasks[m.Task()]
-			t.here, t.state = true, commands.Queued
+			if t := r.tasks[m.Task()]; !t.barred {
+				t.here, t.state = true, commands.Queued
+			}
 		}
 	}
 }
 
-func (t *refTask) kill() {
+// kill is a kill or a cancel. Each takes the lease from the worker, but the cancel that lets the attempt finish.
+func (t *refTask) kill(cancel string) {
 	switch {
 	case !t.here:
 		t.barred = true
 	case t.held():
-		t.killed = true
-		t.epoch++
+		t.killed, t.cancelled = t.killed || cancel == "", t.cancelled || cancel != ""
+		if cancel != commands.CancelAfter {
+			t.epoch++
+		}
 	case !t.state.Terminal():
 		t.state = commands.Cancelled
 		t.epoch++
@@ -105,6 +110,10 @@ func (t *refTask) end(o commands.Outcome) {
 		t.state = commands.Completed
 	case o == commands.TimedOut:
 		t.state = commands.Expired
+	case t.cancelled && o == commands.AttemptFailed:
+		t.state = commands.Failed
+	case t.cancelled:
+		t.state = commands.Cancelled
 	case o == commands.CouldNotStart:
 		t.state = commands.Unavailable
 	case o == commands.Released, o == commands.Parked:
