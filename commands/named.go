@@ -105,8 +105,8 @@ func Several(text, what string, candidates []string) *Refused {
 	return Refuse(Ambiguous, "%s names several %s: %s%s", Clip(text), what, strings.Join(list, ", "), more).Hinting("give one of these ids")
 }
 
-// Candidate names a task of several that a text fits, with its title. Who may name a task may not
+// Candidate names a task of several that a text fits, with its title, and how and where it stands. Who may name a task may not
 // see all that it was given, so what it runs is not told.
-func Candidate(id, title string) string {
-	return strings.TrimSpace(ShortID(id) + " " + Clip(title))
+func Candidate(id, title, stands string) string {
+	return strings.TrimSpace(ShortID(id)+" "+Clip(title)) + " (" + stands + ")"
 }

@@ -42,7 +42,7 @@ func (h *Hub) Fitting(ctx context.Context, text string) ([]string, error) {
 // candidates says of agents what tells them apart.
 func candidates(list []store.Mirror) (all []string) {
 	for _, m := range list {
-		all = append(all, commands.Candidate(m.Task, m.Title))
+		all = append(all, commands.Candidate(m.Task, m.Title, string(m.State)+" on "+m.Spoke))
 	}
 	return all
 }

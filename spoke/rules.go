@@ -71,12 +71,16 @@ func (s *Spoke) recallPolicy(ctx context.Context, r *run) {
 
 // ReloadPolicy reads the policy again and puts it in force for what is accepted
 // and what starts from now on; what runs goes on. A policy that cannot be used
-// changes nothing, and neither does one that demands what this host does not hold. actor is who asked for it, for the audit.
-func (s *Spoke) ReloadPolicy(ctx context.Context, actor string) (policy.Change, error) {
-	change, err := s.Policy.Reload()
+// changes nothing, and neither does one that demands what this host does not hold, or another version than is expected. actor is who asked for it, for the audit.
+func (s *Spoke) ReloadPolicy(ctx context.Context, actor, expected string) (policy.Change, error) {
+	change, err := s.Policy.Reload(expected)
 	if err != nil {
 		s.Log.ErrorContext(ctx, "the policy cannot be used; the one before stays in force", "policy", change.Policy, "err", err)
-		r := commands.Refuse(commands.Validation, "%v", err).Hinting("policy %s stays in force; correct the file and reload again", change.Policy)
+		code := commands.Validation
+		if commands.CodeOf(err) == commands.Conflict { // it is another version than was expected
+			code = commands.Conflict
+		}
+		r := commands.Refuse(code, "%v", err).Hinting("policy %s stays in force; correct the file and reload again", change.Policy)
 		return change, s.auditPolicy(ctx, actor, r, change)
 	}
 	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was, "isolation", change.Level)

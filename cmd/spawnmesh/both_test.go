@@ -127,12 +127,12 @@ func bothSee(t *testing.T, m *middle, here, below string) {
 	m.b.refused(exitMisuse, "1 agent that other hubs ordered here", "kill", "--all", "--reason", "x")
 	m.b.refused(exitMisuse, "1 agent will be killed: 1 on cellar", "kill", "--all", "--reason", "x")
 	m.b.refused(exitMisuse, "lab is a hub that this instance obeys", "spawn", "--spoke", "lab", "--", "true")
-	names := here[:35] + ` names several agents: ` + commands.ShortID(here) + ` \(here\), ` + commands.ShortID(below)
+	names := here[:35] + ` names several agents: ` + commands.ShortID(here) + ` \(\w+ here, by order of lab\), ` + commands.ShortID(below) + ` \(\w+ on cellar\)`
 	require.Regexp(t, names+`\n`, m.b.run("", "kill", here[:35], "--reason", "x").err)
 	again := here[:35] + "2" // now one is away and two are here
 	m.a.do("spawn", "--spoke", "annex", "--id", again, "--", "true")
 	m.a.ends(again)
-	names = here[:35] + ` names several agents: ` + commands.ShortID(again) + ` \(here\), ` + commands.ShortID(here) + ` \(here\), ` + commands.ShortID(below) + `\n`
+	names = here[:35] + ` names several agents: ` + commands.ShortID(again) + ` \(\w+ here, by order of lab\), ` + commands.ShortID(here) + ` \(\w+ here, by order of lab\), ` + commands.ShortID(below) + ` \(\w+ on cellar\)\n`
 	for _, line := range [][]string{{"kill", here[:35], "--reason", "x"}, {"status", here[:35]}, {"why", here[:35]}, {"logs", here[:35]}} {
 		s := m.b.run("", line...)
 		require.Equal(t, exitMisuse, s.code)

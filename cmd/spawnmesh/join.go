@@ -11,6 +11,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/join"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -107,26 +108,26 @@ func (a *app) obeyShown(ctx context.Context, c consent) (reread bool, err error)
 		return false, err
 	}
 	if there.ID() != c.rules.ID() {
-		return false, policyChanged(there.ID(), c)
+		return false, policyChanged("policy "+there.ID(), c)
 	}
 	if !control.Runs(ctx, c.dir) {
 		return false, nil
 	}
-	now, err := control.Read[policy.Change](control.NewClient(c.dir).API().ReloadPolicy(ctx))
+	now, err := control.Read[policy.Change](control.NewClient(c.dir).API().ReloadPolicy(ctx, &api.ReloadPolicyParams{Expected: c.rules.ID()}))
+	if commands.CodeOf(err) == commands.Conflict { // changed since it was read here
+		return false, policyChanged("another one", c)
+	}
 	if err != nil {
 		return false, err
 	}
 	if now.Policy != now.Was {
 		fmt.Fprintf(a.err, "policy %s is in force here, for all hubs; it was %s%s\n", now.Policy, now.Was, confinedBy(now.Level))
 	}
-	if now.Policy != c.rules.ID() {
-		return true, policyChanged(now.Policy, c)
-	}
 	return true, nil
 }
 
 func policyChanged(now string, c consent) error {
-	return commands.Refuse(commands.Conflict, "policy.yaml was changed meanwhile: it is policy %s, and %s was shown", now, c.rules.ID()).Hinting("look at it, and join again")
+	return commands.Refuse(commands.Conflict, "policy.yaml was changed meanwhile: it is %s, and policy %s was shown", now, c.rules.ID()).Hinting("look at it, and join again")
 }
 
 // sayJoined says what a join led to, and what comes next: nothing is started.

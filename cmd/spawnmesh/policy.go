@@ -176,7 +176,7 @@ func (a *app) policyReload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v, err := control.Read[policy.Change](c.API().ReloadPolicy(ctx))
+	v, err := control.Read[policy.Change](c.API().ReloadPolicy(ctx, nil))
 	if err != nil {
 		return err
 	}

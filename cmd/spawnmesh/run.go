@@ -270,7 +270,7 @@ func (r *runner) reloadOnHangup(ctx context.Context, hangups <-chan os.Signal) e
 		case <-ctx.Done():
 			return nil
 		case <-hangups:
-			_, _ = r.spoke.ReloadPolicy(ctx, "SIGHUP")
+			_, _ = r.spoke.ReloadPolicy(ctx, "SIGHUP", "")
 		}
 	}
 }

@@ -2598,6 +2598,12 @@ type FollowEventsParams struct {
 	LastEventID *int64 `json:"Last-Event-ID,omitempty"`
 }
 
+// ReloadPolicyParams defines parameters for ReloadPolicy.
+type ReloadPolicyParams struct {
+	// Expected The version that the file is to have.
+	Expected string `form:"expected,omitempty" json:"expected,omitempty,omitzero"`
+}
+
 // DeleteScheduleParams defines parameters for DeleteSchedule.
 type DeleteScheduleParams struct {
 	// Reason Why; it is recorded.
@@ -3135,10 +3141,10 @@ type ClientInterface interface {
 
 	// ReloadPolicy Put the policy file in force
 	//
-	// What runs goes on. A policy that cannot be used changes nothing.
+	// What runs goes on. A policy that cannot be used changes nothing, and neither does another version than the one that is expected (409).
 	//
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
-	ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ReloadPolicy(ctx context.Context, params *ReloadPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRetention How long rows of each kind are kept, and how large they are
 	//
@@ -4365,11 +4371,11 @@ func (c *Client) RotateKey(ctx context.Context, body RotateKeyJSONRequestBody, r
 
 // ReloadPolicy Put the policy file in force
 //
-// What runs goes on. A policy that cannot be used changes nothing.
+// What runs goes on. A policy that cannot be used changes nothing, and neither does another version than the one that is expected (409).
 //
 // Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
-func (c *Client) ReloadPolicy(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewReloadPolicyRequest(c.Server)
+func (c *Client) ReloadPolicy(ctx context.Context, params *ReloadPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReloadPolicyRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6943,7 +6949,7 @@ func NewRotateKeyRequestWithBody(server string, contentType string, body io.Read
 }
 
 // NewReloadPolicyRequest constructs an http.Request for the ReloadPolicy method
-func NewReloadPolicyRequest(server string) (*http.Request, error) {
+func NewReloadPolicyRequest(server string, params *ReloadPolicyParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -6959,6 +6965,29 @@ func NewReloadPolicyRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "expected", params.Expected, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
@@ -10461,12 +10490,12 @@ type ClientWithResponsesInterface interface {
 
 	// ReloadPolicyWithResponse Put the policy file in force
 	//
-	// What runs goes on. A policy that cannot be used changes nothing.
+	// What runs goes on. A policy that cannot be used changes nothing, and neither does another version than the one that is expected (409).
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
-	ReloadPolicyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error)
+	ReloadPolicyWithResponse(ctx context.Context, params *ReloadPolicyParams, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error)
 
 	// ListRetentionWithResponse How long rows of each kind are kept, and how large they are
 	//
@@ -15837,13 +15866,13 @@ func (c *ClientWithResponses) RotateKeyWithResponse(ctx context.Context, body Ro
 
 // ReloadPolicyWithResponse Put the policy file in force
 //
-// What runs goes on. A policy that cannot be used changes nothing.
+// What runs goes on. A policy that cannot be used changes nothing, and neither does another version than the one that is expected (409).
 //
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
-func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error) {
-	rsp, err := c.ReloadPolicy(ctx, reqEditors...)
+func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, params *ReloadPolicyParams, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error) {
+	rsp, err := c.ReloadPolicy(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -20192,7 +20221,7 @@ type ServerInterface interface {
 	RotateKey(w http.ResponseWriter, r *http.Request)
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
-	ReloadPolicy(w http.ResponseWriter, r *http.Request)
+	ReloadPolicy(w http.ResponseWriter, r *http.Request, params ReloadPolicyParams)
 	// ListRetention How long rows of each kind are kept, and how large they are
 	// (GET /retention)
 	ListRetention(w http.ResponseWriter, r *http.Request)
@@ -20901,8 +20930,27 @@ func (siw *ServerInterfaceWrapper) RotateKey(w http.ResponseWriter, r *http.Requ
 // ReloadPolicy operation middleware
 func (siw *ServerInterfaceWrapper) ReloadPolicy(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReloadPolicyParams
+
+	// ------------- Optional query parameter "expected" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "expected", r.URL.Query(), &params.Expected, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "expected"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "expected", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ReloadPolicy(w, r)
+		siw.Handler.ReloadPolicy(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -24234,6 +24282,7 @@ func (response RotateKeydefaultApplicationProblemPlusJSONResponse) VisitRotateKe
 }
 
 type ReloadPolicyRequestObject struct {
+	Params ReloadPolicyParams
 }
 
 type ReloadPolicyResponseObject interface {
@@ -27805,8 +27854,10 @@ func (sh *strictHandler) RotateKey(w http.ResponseWriter, r *http.Request) {
 }
 
 // ReloadPolicy operation middleware
-func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request) {
+func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request, params ReloadPolicyParams) {
 	var request ReloadPolicyRequestObject
+
+	request.Params = params
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
 		return sh.ssi.ReloadPolicy(ctx, request.(ReloadPolicyRequestObject))

@@ -47,7 +47,7 @@ func TestAPartOfAnIDShowsNoCommand(t *testing.T) {
 		require.NotContains(t, said, marker, path)
 	}
 	err := m.Spokes["attic"].Ask(t, "GET", api.Base+"/tasks/"+part, nil, nil)
-	require.ErrorContains(t, err, "names several agents: 00000002, 00000001")
+	require.ErrorContains(t, err, "names several agents: 00000002 (completed here, by order of lab), 00000001 (completed here, by order of lab)")
 }
 
 // Who asks an instance for what another one does is not told where that instance keeps its files.

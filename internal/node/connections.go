@@ -108,11 +108,11 @@ func (s resources) ChangeGrant(ctx context.Context, r api.ChangeGrantRequestObje
 }
 
 // ReloadPolicy implements [api.StrictServerInterface].
-func (s resources) ReloadPolicy(ctx context.Context, _ api.ReloadPolicyRequestObject) (api.ReloadPolicyResponseObject, error) {
+func (s resources) ReloadPolicy(ctx context.Context, r api.ReloadPolicyRequestObject) (api.ReloadPolicyResponseObject, error) {
 	here, err := s.spoke()
 	if err != nil {
 		return nil, err
 	}
-	c, err := here.ReloadPolicy(context.WithoutCancel(ctx), control.CallerOf(ctx).String())
+	c, err := here.ReloadPolicy(context.WithoutCancel(ctx), control.CallerOf(ctx).String(), r.Params.Expected)
 	return api.ReloadPolicy200JSONResponse{Policy: c.Policy, Was: c.Was, Isolation: c.Level}, err
 }

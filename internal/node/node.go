@@ -217,7 +217,7 @@ func (n *Node) joined(ctx context.Context) (bool, error) {
 // obeyTheFile puts in force what the join has shown for consent: the policy of the start may be
 // older. One that cannot be used is in the log, and the one before stays.
 func (n *Node) obeyTheFile(ctx context.Context) error {
-	_, err := n.Spoke.ReloadPolicy(ctx, "spoke join")
+	_, err := n.Spoke.ReloadPolicy(ctx, "spoke join", "")
 	if commands.CodeOf(err) == commands.Validation {
 		return nil
 	}

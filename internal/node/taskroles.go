@@ -27,9 +27,6 @@ func (s resources) isAway(ctx context.Context, text string) (bool, error) {
 	if err != nil || len(here) == 0 || len(away) == 0 {
 		return len(here) == 0, err
 	}
-	for i := range here {
-		here[i] += " (here)"
-	}
 	some := min(2, len(here)) // so that some of both are named
 	return false, commands.Several(text, "agents", slices.Concat(here[:some], away, here[some:]))
 }

@@ -63,7 +63,7 @@ func TestTheLevelOfAHost(t *testing.T) {
 			live, err := Open(dir)
 			require.NoError(t, err)
 			live.Isolates(tt.on)
-			_, err = live.Reload()
+			_, err = live.Reload("")
 			require.Equal(t, tt.fault != "", err != nil, "it is read again where it holds")
 			p := live.Now()
 			order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
@@ -118,7 +118,7 @@ func TestTheLevelOfAnOrder(t *testing.T) {
 			live, err := Open(dir)
 			require.NoError(t, err)
 			live.Isolates(tt.on)
-			_, _ = live.Reload() // where it does not hold it is in force from the start
+			_, _ = live.Reload("") // where it does not hold it is in force from the start
 			order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
 			for _, part := range tt.demand {
 				order.Capabilities = append(order.Capabilities, commands.IsolationCapabilities(part)...)
@@ -281,13 +281,13 @@ func TestAPolicyThatStartsNothingHoldsOnEveryHost(t *testing.T) {
 	live.Isolates(FoundOf(host{}))
 	before := live.Now()
 
-	change, err := live.Reload()
+	change, err := live.Reload("")
 
 	require.ErrorContains(t, err, path+": no level of isolation holds on this host (user+landlock: not here; ")
 	require.Equal(t, Change{Policy: before.ID(), Was: before.ID()}, change)
 	require.Same(t, before, live.Now())
 	rules("noop")
-	_, err = live.Reload()
+	_, err = live.Reload("")
 	require.NoError(t, err)
 	require.NotEqual(t, before.ID(), live.Now().ID())
 }

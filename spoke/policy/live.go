@@ -49,8 +49,8 @@ func (l *Live) Now() *Policy { return l.now.Load() }
 
 // Reload reads the policy again, with the files it names, and puts it in force
 // whole. After an error the one before stays. One under which no program could start, as
-// this host does not confine agents as it demands, is an error.
-func (l *Live) Reload() (Change, error) {
+// this host does not confine agents as it demands, is an error. So is another version than the one that is expected, "" for any.
+func (l *Live) Reload(expected string) (Change, error) {
 	l.reload.Lock()
 	defer l.reload.Unlock()
 	was := l.Now()
@@ -58,6 +58,9 @@ func (l *Live) Reload() (Change, error) {
 	if err == nil {
 		p.held = l.held
 		err = p.holds(l.dir)
+	}
+	if err == nil && expected != "" && p.ID() != expected {
+		err = commands.Refuse(commands.Conflict, "policy %s has version %s, and %s was expected", File(l.dir), p.ID(), expected)
 	}
 	if err != nil {
 		p = was

@@ -23,7 +23,7 @@ func TestAReloadReplacesThePolicyWhole(t *testing.T) {
 	require.NoError(t, os.WriteFile(policy.File(dir), []byte("version: 1\nruntimes: [exec]\ncommands: [b]\nenv_from_file: agents.env\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "agents.env"), []byte("TOKEN=two\n"), 0o600))
 	require.Nil(t, live.Now().Judge(a, nil), "nothing changes by itself")
-	change, err := live.Reload()
+	change, err := live.Reload("")
 
 	require.NoError(t, err)
 	require.Equal(t, policy.Change{Policy: live.Now().ID(), Was: first.ID()}, change)
@@ -53,12 +53,32 @@ func TestABadFileKeepsThePolicy(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 
-			_, err = live.Reload()
+			_, err = live.Reload("")
 
 			require.ErrorContains(t, err, policy.File(dir))
 			require.Same(t, before, live.Now())
 		})
 	}
+}
+
+// What was read once more, and is not what somebody has agreed to, is not put in force.
+func TestAnotherVersionThanIsExpectedKeepsThePolicy(t *testing.T) {
+	t.Parallel()
+	dir := write(t, map[string]string{"policy.yaml": "version: 1\nruntimes: [exec]\ncommands: [a]\n"})
+	live, err := policy.Open(dir)
+	require.NoError(t, err)
+	before := live.Now()
+	require.NoError(t, os.WriteFile(policy.File(dir), []byte("version: 1\nruntimes: [exec]\ncommands: [b]\n"), 0o600))
+	there, err := policy.Load(dir)
+	require.NoError(t, err)
+
+	_, err = live.Reload(before.ID())
+
+	require.Equal(t, commands.Conflict, commands.CodeOf(err), "%v", err)
+	require.Same(t, before, live.Now())
+	_, err = live.Reload(there.ID())
+	require.NoError(t, err)
+	require.Equal(t, there.ID(), live.Now().ID())
 }
 
 func TestBoundsAreTheNarrower(t *testing.T) {
@@ -131,12 +151,12 @@ func TestAPolicyThatOthersCouldHaveReplacedIsNotPutInForce(t *testing.T) {
 	for _, place := range []string{dir, secrets, base} {
 		require.NoError(t, os.Chmod(place, 0o707))
 
-		_, err := live.Reload()
+		_, err := live.Reload("")
 
 		require.ErrorContains(t, err, place+" can be written by everybody; run: chmod o-w "+place)
 		require.Same(t, before, live.Now())
 		require.NoError(t, os.Chmod(place, 0o700))
 	}
-	_, err = live.Reload()
+	_, err = live.Reload("")
 	require.NoError(t, err)
 }

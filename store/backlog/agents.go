@@ -63,7 +63,7 @@ func (b *Backlog) AgentsNamed(ctx context.Context, ref string) ([]Agent, error) 
 // Candidates says of agents what tells them apart.
 func Candidates(list []Agent) (all []string) {
 	for _, a := range list {
-		all = append(all, commands.Candidate(a.Task, a.Title))
+		all = append(all, commands.Candidate(a.Task, a.Title, string(a.State)+" here, by order of "+a.Hub))
 	}
 	return all
 }

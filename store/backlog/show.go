@@ -51,7 +51,7 @@ func (ws *Workspace) find(ctx context.Context, tx *store.Tx, ref string) (Task, 
 	case len(list) > 1:
 		var all []string
 		for _, t := range list {
-			all = append(all, commands.Candidate(t.ID, cmp.Or(t.Key, t.Title)))
+			all = append(all, commands.Candidate(t.ID, cmp.Or(t.Key, t.Title), string(t.State)))
 		}
 		return Task{}, commands.Several(ref, "tasks", all)
 	case len(list) == 0:
