@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -75,4 +77,36 @@ func TestARestorePausesSchedules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{store.SchedulePaused, store.Restored}, []string{v.State, v.Why})
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND object = 'nightly'`))
+}
+
+// Who pauses a schedule while it is ordered waits for that, and the schedule stays paused: it is not due again.
+func TestAPauseWaitsForWhatIsDue(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	id := s.scheduled()
+	paused := make(chan error, 1)
+	eye, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
+	require.NoError(t, err)
+	defer eye.Close(context.WithoutCancel(t.Context()))
+
+	_, err = s.DB.Fire(t.Context(), id, func(v store.Schedule, _ func() (commands.Values, error), now time.Time) store.Firing {
+		go func() {
+			_, err := s.DB.ChangeSchedule(context.WithoutCancel(t.Context()), id, "test", func(v *store.Schedule, _ time.Time) (string, string, error) {
+				v.State, v.Why, v.Next = store.SchedulePaused, "the disk", nil
+				return "schedule.paused", v.Why, nil
+			})
+			paused <- err
+		}()
+		for waits := false; !waits && len(paused) == 0; {
+			require.NoError(t, eye.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+		}
+		return store.Firing{Next: now.Add(time.Hour), Actor: "test", Refused: commands.Refuse(commands.NoSpoke, "nobody")}
+	})
+
+	require.NoError(t, err)
+	require.NoError(t, <-paused)
+	v, err := s.DB.FindSchedule(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, store.SchedulePaused, v.State)
+	require.Nil(t, v.Next)
 }

@@ -116,6 +116,7 @@ class Spoke {
     const b = m.parsed;
     if (m.header.kind === "peer.revoked") this.revoke(b.reason);
     if (m.header.kind === "peer.received" && this.agrees && m.header.iat >= this.agreedAt) this.confirmed(b);
+    if (m.header.kind === "peer.received" && b.beat) this.beatNow();
     if (m.header.kind === "peer.received") for (const r of b.refused) this.refusedByHub(r);
     if (m.header.kind === "agent.output_stored") b.streams.forEach((s) => this.outputStored(s, m));
   }

@@ -39,9 +39,12 @@ func (p *peer) beat(envelope []byte) []byte {
 
 // heartbeat is the hub's own. It agrees, unless it asks for something. The caller holds mu.
 func (p *peer) heartbeat(of *commands.Heartbeat) *commands.Heartbeat {
-	n := &commands.Numbering{Sent: p.Seq.Load(), Base: p.mood.base, Stored: p.numbers(), Ask: p.mood.ask, Void: p.mood.void, Refused: p.mood.refused, Recall: p.mood.recall}
-	view := commands.ConnectionView{State: cmp.Or(p.mood.state, commands.ConnActive), By: p.mood.by, Numbers: n, Full: p.mood.full,
+	n := &commands.Numbering{Sent: p.Seq.Load(), Base: p.mood.base, Stored: p.numbers(), Ask: p.mood.ask, Void: p.mood.void, Refused: p.mood.refused, Recall: p.mood.recall, Controls: p.mood.controls}
+	view := commands.ConnectionView{State: cmp.Or(p.mood.state, commands.ConnActive), By: p.mood.by, Numbers: n, Full: p.mood.full, Freeze: p.mood.freeze,
 		Agrees: len(n.Ask) == 0 && n.Recall == 0 && p.based(of)}
+	if of.Connection.Audit != nil {
+		view.Audit = p.mood.audit
+	}
 	if !of.Connection.Agrees || !view.Agrees {
 		n.Digest = p.history(time.Now().UnixMilli())
 	}

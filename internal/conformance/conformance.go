@@ -69,6 +69,7 @@ func scenes() []scene {
 		{"unconfirmed", byHand, unconfirmedRules()},
 		{"faults", byHand, faultRules()},
 		{"histories", byHand, historyRules()},
+		{"latches", byHand, latchRules()},
 		{"keys", byHand, keyRules()},
 		{"hub", withHub, hubRules()},
 	}

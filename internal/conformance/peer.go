@@ -35,17 +35,20 @@ type peer struct {
 
 // A mood is how the hub behaves.
 type mood struct {
-	silent  bool   // answers no heartbeat
-	forgets bool   // stores nothing of what comes, and confirms nothing
-	state   string // of the connection; empty: active
-	by      string
-	base    int64                    // was restored, and vouches for numbers above it
-	void    []commands.Range         // numbers up to base that no message has any more
-	refused []commands.RefusedReport // reports of the spoke that had no effect
-	full    bool                     // stores no more of the spoke's messages
-	ask     []int64                  // asks what is held under these numbers
-	recall  int64                    // asks for its orders from this number on
-	refuses string                   // answers mesh.ask with peer.revoked for this reason
+	silent   bool   // answers no heartbeat
+	forgets  bool   // stores nothing of what comes, and confirms nothing
+	state    string // of the connection; empty: active
+	by       string
+	base     int64                    // was restored, and vouches for numbers above it
+	void     []commands.Range         // numbers up to base that no message has any more
+	refused  []commands.RefusedReport // reports of the spoke that had no effect
+	full     bool                     // stores no more of the spoke's messages
+	ask      []int64                  // asks what is held under these numbers
+	recall   int64                    // asks for its orders from this number on
+	freeze   *commands.Freeze         // what is frozen, and
+	controls int64                    // the number of the newest control
+	audit    *commands.AuditHead      // what is shown of its audit
+	refuses  string                   // answers mesh.ask with peer.revoked for this reason
 }
 
 type heard struct {

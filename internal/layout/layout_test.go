@@ -57,7 +57,7 @@ var may = map[string]string{
 	"internal/bench":   "commands federation/transport hub hub/api internal/bench/record internal/control internal/fleet internal/instance signing spoke/policy spoke/supervisor store",
 	"internal/control": "commands hub/api internal/tracing",
 
-	"internal/conformance": "commands federation/join federation/transport hub hub/api internal/control internal/faulty internal/fleet internal/forge signing store",
+	"internal/conformance": "commands federation/join federation/transport hub hub/api internal/audittree internal/control internal/faulty internal/fleet internal/forge signing store",
 
 	"internal/bench/record": "",
 
