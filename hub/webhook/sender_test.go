@@ -203,3 +203,33 @@ func TestBothKeysSignDuringARotation(t *testing.T) {
 	require.True(t, after.verifies(t, second) && !after.verifies(t, first))
 	require.Zero(t, r.Count(t, `SELECT count(*) FROM webhooks w WHERE w::text LIKE '%whsk%' OR w::text LIKE '%' || $1 || '%'`, "a secret of a hub"))
 }
+
+// A delivery that is being tried is taken by nobody else until its lease is over, as when its process has died; what comes
+// of the try before that changes nothing then.
+func TestADeliveryIsTriedByOneAtATime(t *testing.T) {
+	t.Parallel()
+	open := make(chan struct{})
+	to := receive(t, func(http.ResponseWriter, got) { <-open })
+	r := newRig(t, to)
+	defer close(open)
+	r.create(t, "one", to, New{})
+	r.changes(t, "running", 1)
+	first := to.await(t, 1)[0]
+
+	list, err := r.DB.ClaimDeliveries(t.Context(), lease)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET leased_until = clock_timestamp()`))
+	list, err = r.DB.ClaimDeliveries(t.Context(), lease)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, []any{first.id, 2}, []any{list[0].ID, list[0].Tries})
+	late := list[0]
+	late.Tries = 1
+	require.NoError(t, r.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: late, Status: 200}}))
+	require.NoError(t, r.DB.ReturnDelivery(t.Context(), late))
+
+	require.Equal(t, 1, r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND tries = 2 AND leased_until IS NOT NULL`))
+	require.NoError(t, r.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: list[0], Status: 200}}))
+	require.Equal(t, 1, r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered' AND status = 200`))
+}
