@@ -10,6 +10,7 @@ const (
 	SpawnKind  Kind = "agent.spawn"
 	StatusKind Kind = "agent.status"
 	KillKind   Kind = "agent.kill"
+	AnswerKind Kind = "agent.answer"
 
 	AcceptedKind Kind = "agent.accepted"
 	RefusedKind  Kind = "agent.refused"
@@ -17,6 +18,8 @@ const (
 	EndedKind    Kind = "agent.ended"
 	KilledKind   Kind = "agent.killed"
 	StateKind    Kind = "agent.state"
+	AskedKind    Kind = "agent.asked"
+	AnsweredKind Kind = "agent.answered"
 
 	ResultKind Kind = "agent.result"
 	LogKind    Kind = "agent.log"
@@ -40,6 +43,7 @@ var kinds = map[Kind]struct {
 	SpawnKind:  {signing.Command, QueueRun, func() Body { return &Spawn{} }},
 	StatusKind: {signing.Command, QueueControl, func() Body { return &Status{} }},
 	KillKind:   {signing.Command, QueueControl, func() Body { return &Kill{} }},
+	AnswerKind: {signing.Command, QueueControl, func() Body { return &Answer{} }},
 
 	AcceptedKind: {signing.Receipt, QueueEvents, func() Body { return &Accepted{} }},
 	RefusedKind:  {signing.Receipt, QueueEvents, func() Body { return &RefusedBody{} }},
@@ -47,6 +51,8 @@ var kinds = map[Kind]struct {
 	EndedKind:    {signing.Receipt, QueueEvents, func() Body { return &Ended{} }},
 	KilledKind:   {signing.Receipt, QueueEvents, func() Body { return &Killed{} }},
 	StateKind:    {signing.Receipt, QueueEvents, func() Body { return &TaskState{} }},
+	AskedKind:    {signing.Receipt, QueueEvents, func() Body { return &Question{} }},
+	AnsweredKind: {signing.Receipt, QueueEvents, func() Body { return &Answered{} }},
 
 	ResultKind: {signing.Result, QueueResults, func() Body { return &Result{} }},
 	LogKind:    {signing.Event, QueueLogs, func() Body { return &Log{} }},

@@ -84,6 +84,7 @@ var Transitions = slices.Concat(
 	moves(ByNoStart, Unavailable, Claimed),
 	moves(ByUnavailable, Unavailable, Queued),
 	moves(ByQuestion, AwaitingInput, Running),
+	moves(ByLoss, AwaitingInput, Queued), // the attempt that asked is lost; its task, whose row says queued meanwhile, waits for the answer as before
 	moves(ByAnswer, Running, AwaitingInput),
 	moves(ByAnswer, Queued, AwaitingInput),
 	moves(ByPause, Paused, Queued, Running),
@@ -102,7 +103,7 @@ var Transitions = slices.Concat(
 	moves(ByConflict, Running, Approved),
 	moves(ByConflict, Queued, Approved),
 	moves(ByFailure, Failed, open()...),
-	moves(ByCancel, Cancelled, Queued, Paused, Blocked),
+	moves(ByCancel, Cancelled, Queued, AwaitingInput, Paused, Blocked),
 	moves(ByCancelled, Cancelled, Claimed, Running, AwaitingInput, InReview, Approved),
 	moves(ByExpiry, Expired, open()...),
 	moves(ByRetry, Queued, Failed, Unavailable, Expired, Cancelled),

@@ -38,6 +38,7 @@ var titles = map[Code]string{
 	GrantMismatch:   "The signature of the claim grant does not fit",
 	StreamLoss:      "Messages on the way were dropped, and are sent again",
 	AuditBroken:     "The audit was changed, or is not whole",
+	NoAnswer:        "Nobody has answered in time",
 	NotReady:        "The instance cannot do its work now",
 	Internal:        "A defect of this program",
 

@@ -14,7 +14,7 @@ func (h *Hub) handlers() []federation.Handler {
 	return []federation.Handler{
 		{
 			Kinds: []commands.Kind{commands.AcceptedKind, commands.RefusedKind, commands.StartedKind, commands.EndedKind,
-				commands.KilledKind, commands.StateKind, commands.ResultKind},
+				commands.KilledKind, commands.StateKind, commands.AskedKind, commands.AnsweredKind, commands.ResultKind},
 			Take:  store.MoveMirrors(h.elsewhere),
 			Taken: h.moved,
 		},

@@ -12,10 +12,11 @@ import (
 // An AgentView is a mirror with what was received about it.
 type AgentView struct {
 	store.Mirror
-	ExitCode *int               `json:"exit_code,omitempty"` // of the last attempt's process
-	Receipts []store.ReceiptRow `json:"receipts,omitempty"`
-	Output   []store.LogStream  `json:"output,omitempty"` // what of it has arrived
-	Before   *int               `json:"before,omitempty"` // orders of this hub that its spoke takes before it; nil = not known, or it has begun
+	ExitCode *int                    `json:"exit_code,omitempty"` // of the last attempt's process
+	Receipts []store.ReceiptRow      `json:"receipts,omitempty"`
+	Output   []store.LogStream       `json:"output,omitempty"` // what of it has arrived
+	Progress *commands.AgentProgress `json:"-"`                // what the agent has said last; nil = nothing, or it does not run
+	Before   *int                    `json:"before,omitempty"` // orders of this hub that its spoke takes before it; nil = not known, or it has begun
 	// ProtocolCancel says of one that is to be cancelled whether its spoke has taken the order: "sent" or "unavailable".
 	ProtocolCancel string `json:"protocol_cancel,omitempty"`
 }

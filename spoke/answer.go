@@ -32,6 +32,10 @@ func news(m backlog.Moved) commands.Body {
 	switch {
 	case m.Before:
 		return nil
+	case m.Question != nil:
+		return m.Question
+	case m.Answered != nil:
+		return m.Answered
 	case m.State.Terminal():
 		return m.Result()
 	case m.Start != nil:

@@ -32,7 +32,7 @@ func (r *run) doorVariables(ids map[string]string) {
 // openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor].
 func (s *Spoke) openDoor(r *run) error {
 	d, err := door.Open(r.own().Door, int(r.user.ID), door.Room{Backlog: s.backlog, Fence: r.fence, Deadline: r.until,
-		Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
+		News: s.news.next, Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
 	if err != nil {
 		return &supervisor.StartError{Reason: supervisor.HostFault, Text: err.Error()}
 	}
@@ -80,6 +80,20 @@ func (l *live) progressed(r *run, step backlog.Step) {
 	if r.said == nil || step.At.After(r.said.At) {
 		r.said = &step
 	}
+}
+
+// saidOf is what the agent of a task has said of its progress last; nil = nothing, or none is live.
+func (l *live) saidOf(task string) *commands.AgentProgress {
+	r := l.get(task)
+	if r == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.said == nil {
+		return nil
+	}
+	return &commands.AgentProgress{Progress: r.said.Progress, At: r.said.At.UnixMilli()}
 }
 
 // recallSteps notes what agents that go on have said to an earlier process.

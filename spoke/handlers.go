@@ -16,7 +16,7 @@ import (
 // handlers say what the messages of hubs mean to a spoke.
 func (s *Spoke) handlers() []federation.Handler {
 	return []federation.Handler{{
-		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.StatusKind},
+		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.AnswerKind, commands.StatusKind},
 		Judge: s.judge, Taken: s.taken,
 		Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 			return Take(ctx, s.backlog, tx, from, batch)
@@ -99,6 +99,8 @@ func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Stan
 			}
 		case *commands.Kill:
 			err = t.kill(ctx, m, body)
+		case *commands.Answer:
+			err = t.answer(ctx, m, body)
 		case *commands.Status:
 			err = t.status(ctx, m, body)
 		}
@@ -179,13 +181,14 @@ func asked(m *store.Incoming) backlog.Asked {
 	return backlog.Asked{Command: m.Header.ID, Digest: m.Header.Body.SHA256}
 }
 
-// holdKills holds the tasks of several kills at once, so that none is waited for
+// holdKills holds the tasks of several kills and answers at once, so that none is waited for
 // while another one is held.
 func (t taking) holdKills(ctx context.Context, conn string, batch []*store.Incoming) error {
 	var tasks []string
 	for _, m := range batch {
-		if k, ok := m.Body.(*commands.Kill); ok {
-			tasks = append(tasks, k.Task)
+		switch b := m.Body.(type) {
+		case *commands.Kill, *commands.Answer:
+			tasks = append(tasks, b.TaskID())
 		}
 	}
 	if len(tasks) < 2 {
@@ -215,6 +218,17 @@ func (t taking) kill(ctx context.Context, m *store.Incoming, b *commands.Kill) e
 		m.Effect = run
 	}
 	return err
+}
+
+// answer gives an agent the answer to its question, if nobody has before.
+func (t taking) answer(ctx context.Context, m *store.Incoming, b *commands.Answer) error {
+	state, err := t.backlog.Answer(ctx, t.tx, m.Conn, *b)
+	if err != nil {
+		return err
+	}
+	m.Answer(t.tx, &commands.Accepted{Task: b.Task, State: state})
+	m.Note(t.tx, "task.answer", b.Reason)
+	return nil
 }
 
 // status answers how a task stands.

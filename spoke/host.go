@@ -24,6 +24,8 @@ type AgentView struct {
 	backlog.Agent
 	ExitCode *int   `json:"exit_code,omitempty"` // of the last attempt's process
 	Dir      string `json:"dir"`                 // of its attempts, one directory each
+	// Progress is what it has said of its progress last; nil = nothing, or it does not run.
+	Progress *commands.AgentProgress `json:"progress,omitempty"`
 	// KillIncomplete are its processes that do not end although they were killed.
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 
@@ -104,11 +106,13 @@ func (d Desk) Agent(ctx context.Context, text string, wait time.Duration) (Agent
 func (d Desk) view(a backlog.Agent) AgentView {
 	r, _ := commands.ReadResult(a.Result)
 	var left []supervisor.Survivor
+	var said *commands.AgentProgress
 	if d.live != nil {
+		said = d.live.saidOf(a.Task)
 		left = d.live.survivorsOf(a.Task)
 		a.Isolation = cmp.Or(a.Isolation, d.live.isolationOf(a.Task))
 	}
-	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode(), KillIncomplete: left}
+	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode(), Progress: said, KillIncomplete: left}
 }
 
 // Why says why an agent does not start, and every reason for it.

@@ -87,6 +87,7 @@ type Spoke struct {
 	full     bool        // the disk has less than its reserve, and that was logged; of the goroutine that claims
 	stuck    stuck       // directories of old attempts that cannot be removed
 	kept     stuck       // users of agents that are over
+	news     bell        // what agents wait for may have happened
 	restored atomic.Bool // something may be known of attempts from before a restore
 	claims   streak.Failures
 	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
@@ -166,6 +167,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
 	s.board.OnChange(func(c store.Wrote) {
+		s.news.tell()
 		if c != store.PerhapsLost { // the sweep looks by itself after a while, and says what is ready
 			s.written.Send()
 		}

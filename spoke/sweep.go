@@ -78,7 +78,7 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 		}
 		return betweenSweeps
 	}
-	if s.ready.count(swept.Ready) || swept.Promoted+swept.Limits > 0 || swept.Reclaimed > 0 {
+	if s.ready.count(swept.Ready) || swept.Promoted+swept.Limits+int64(swept.Lapsed) > 0 || swept.Reclaimed > 0 {
 		s.work.Send()
 	}
 	return max(swept.Next, 10*time.Millisecond)

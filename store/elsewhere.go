@@ -76,7 +76,10 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 		if len(again) > 0 {
 			tx.last = append(tx.last, func(ctx context.Context) error { return orderAgain(ctx, tx, from, again) })
 		}
-		return f.move(ctx, tx, from)
+		if err := f.move(ctx, tx, from); err != nil {
+			return err
+		}
+		return keepInquiries(ctx, tx, batch)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = []string{"DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch"}
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch", "DB.Inquiries", "DB.InquiriesNamed", "DB.OpenInquiries"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -358,6 +358,12 @@ var writing = map[string]func(s scene) storetest.Act{
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return s.DB.OrderKills(ctx, tasks, commands.Kill{Reason: "enough"}, time.Hour, "test")
 		}
+	},
+	"DB.OrderAnswer": func(s scene) storetest.Act {
+		a := commands.Answer{Task: s.ordered(), Question: storetest.NewID(), Answer: "yes", By: "test"}
+		require.NoError(s, s.Exec(`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
+			SELECT conn, $2, task, 1, 1, 'may I?', '{}', '', '', now(), now() + interval '1 hour' FROM mirrors WHERE task = $1`, a.Task, a.Question))
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.OrderAnswer(ctx, a) }
 	},
 	"DB.OrderStatus": func(s scene) storetest.Act {
 		task := s.ordered()

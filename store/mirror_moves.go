@@ -74,7 +74,7 @@ func (f *folds) add(m *Incoming) {
 	newest := m.Header.Seq > x.seq
 	x.seq = max(x.seq, m.Header.Seq)
 	switch m.Body.(type) {
-	case *commands.Accepted, *commands.Started, *commands.Ended, *commands.Result:
+	case *commands.Accepted, *commands.Started, *commands.Ended, *commands.Question, *commands.Answered, *commands.Result:
 		x.accepted, x.saidAt.accepted = true, earliest(x.saidAt.accepted, m.Header.Iat)
 	}
 	switch b := m.Body.(type) {
@@ -91,6 +91,10 @@ func (f *folds) add(m *Incoming) {
 	case *commands.Ended:
 		x.ends = append(x.ends, b)
 		x.set(newest, b.State, b.Reason, b.Attempt)
+	case *commands.Question:
+		x.set(newest, commands.AwaitingInput, "", b.Attempt)
+	case *commands.Answered:
+		x.set(newest, b.State, "", 0)
 	case *commands.RefusedBody:
 		x.decided(newest, b.Policy)
 		state, reason := refusedState(b.Code)

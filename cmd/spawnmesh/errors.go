@@ -29,6 +29,7 @@ const (
 	exitUnreachable = 8
 	exitFailed      = 9
 	exitCancelled   = 10
+	exitNoAnswer    = 11
 	exitTimedOut    = 124
 	exitInterrupted = 130
 )
@@ -114,6 +115,8 @@ func exitOfCode(code commands.Code) int {
 		return exitNoSpoke
 	case commands.Unreachable, commands.StoreDown, commands.NotReady, commands.StreamLoss:
 		return exitUnreachable
+	case commands.NoAnswer:
+		return exitNoAnswer
 	case control.Interrupted:
 		return exitInterrupted
 	}

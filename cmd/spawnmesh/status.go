@@ -26,6 +26,8 @@ type agentView struct {
 	Hub   string              `json:"hub,omitempty"` // who ordered it
 	Dir   string              `json:"dir,omitempty"` // of its attempts
 	Asked *commands.TaskState `json:"asked,omitempty"`
+	// Progress is what the agent has said of its progress last; nil = nothing, or it does not run.
+	Progress *api.TaskProgress `json:"progress,omitempty"`
 	// KillIncomplete are processes that do not end although they were killed.
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 
@@ -95,6 +97,13 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 	}
 	if err := a.printLastLines(ctx, c, v); err != nil || v.State.Terminal() {
 		return err
+	}
+	if v.State == commands.AwaitingInput {
+		said, err := a.waitingFor(ctx, c, v.Task)
+		if err != nil || said != "" {
+			fmt.Fprint(a.err, "\n"+said)
+			return err
+		}
 	}
 	if v.Hub != "" {
 		return a.statusOnHost(ctx, v)
@@ -182,6 +191,7 @@ func agentPairs(v agentView) pairs {
 			list.add("refused", r.String())
 		}
 	}
+	list.add("progress", progressWords(v.Progress))
 	list.add("policy", v.Policy) // of the spoke, the version that decided last
 	list.add("isolation", v.Isolation)
 	if v.ExitCode != nil {

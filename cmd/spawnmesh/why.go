@@ -102,6 +102,13 @@ func (a *app) named(ctx context.Context, c *control.Client, word string) (*agent
 }
 
 func (a *app) whyAgent(ctx context.Context, c *control.Client, v agentView) error {
+	if v.State == commands.AwaitingInput && a.forPeople() {
+		said, err := a.waitingFor(ctx, c, v.Task)
+		if err != nil || said != "" {
+			fmt.Fprint(a.out, said)
+			return err
+		}
+	}
 	if v.Hub != "" {
 		w, err := control.Answer(c.API().ExplainTaskWithResponse(ctx, v.Task))
 		if err != nil {

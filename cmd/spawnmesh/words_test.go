@@ -195,6 +195,7 @@ func TestExitCodes(t *testing.T) {
 		"another user's file":       {&fs.PathError{Op: "open", Path: "instance.lock", Err: fs.ErrPermission}, "FORBIDDEN", 5},
 		"a bad token":               {join.ErrToken, commands.Validation, 2},
 		"a variable that is bad":    {commands.Refuse(commands.BadEnv, "no"), commands.BadEnv, 2},
+		"a question without answer": {commands.Refuse(commands.NoAnswer, "no"), commands.NoAnswer, 11},
 		"a task nobody knows":       {commands.Refuse(commands.UnknownTask, "no"), commands.UnknownTask, 3},
 		"an answer to nothing":      {commands.Refuse(commands.ReUnknown, "no"), commands.ReUnknown, 3},
 		"a key used otherwise":      {commands.Refuse(commands.Idempotency, "no"), commands.Idempotency, 4},

@@ -24,7 +24,7 @@ While the spoke is away, as while it is restarted, they ask again for --patience
 attempt that was replaced, or is being ended, may say nothing more: exit code 4.`,
 	}
 	c.PersistentFlags().Var(&w.patience, "patience", "ask again for so long while the spoke is away")
-	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.showCommand())
+	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.askCommand(), w.showCommand())
 	return c
 }
 
@@ -133,6 +133,10 @@ func (w *worker) show(ctx context.Context) error {
 	list.add("attempt", fmt.Sprint(v.Attempt))
 	if v.Deadline != nil {
 		list.add("deadline", v.Deadline.Local().Format(time.DateTime))
+	}
+	for _, q := range v.Questions {
+		list.add("question", q.ShortID+" "+q.State+": "+q.Text)
+		list.add("answer", q.Answer)
 	}
 	return w.a.align(list, 0)
 }

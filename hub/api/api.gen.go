@@ -350,6 +350,33 @@ func (e PeerKeyUse) Valid() bool {
 	}
 }
 
+// Defines values for QuestionState.
+const (
+	QuestionStateAnswered   QuestionState = "answered"
+	QuestionStateDefaulted  QuestionState = "defaulted"
+	QuestionStateOpen       QuestionState = "open"
+	QuestionStateUnanswered QuestionState = "unanswered"
+	QuestionStateWithdrawn  QuestionState = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the QuestionState enum.
+func (e QuestionState) Valid() bool {
+	switch e {
+	case QuestionStateAnswered:
+		return true
+	case QuestionStateDefaulted:
+		return true
+	case QuestionStateOpen:
+		return true
+	case QuestionStateUnanswered:
+		return true
+	case QuestionStateWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	FederationAdmin Role = "federation-admin"
@@ -1567,6 +1594,14 @@ type LogLine struct {
 	Waiting map[string]interface{} `json:"waiting,omitempty,omitzero"`
 }
 
+// NewAnswer defines model for NewAnswer.
+type NewAnswer struct {
+	Answer string `json:"answer"`
+
+	// Reason Why; the spoke is told.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // NewBacklogTask defines model for NewBacklogTask.
 type NewBacklogTask struct {
 	// Acceptance A list of texts, or an object.
@@ -1911,6 +1946,62 @@ type Problem struct {
 	Type string `json:"type"`
 }
 
+// ProgressList defines model for ProgressList.
+type ProgressList struct {
+	Items []TaskProgress `json:"items"`
+}
+
+// Question defines model for Question.
+type Question struct {
+	Answer     string    `json:"answer,omitempty,omitzero"`
+	AnsweredAt time.Time `json:"answered_at,omitempty,omitzero"`
+	AnsweredBy string    `json:"answered_by,omitempty,omitzero"`
+
+	// AskedAt By the clock of the spoke, as deadline and answered_at.
+	AskedAt time.Time `json:"asked_at"`
+	Attempt int       `json:"attempt"`
+
+	// Data More of it.
+	Data     string    `json:"data,omitempty,omitzero"`
+	Deadline time.Time `json:"deadline"`
+
+	// Default The answer where nobody gives one in time; absent: there is none, and the agent is told so.
+	Default string `json:"default,omitempty,omitzero"`
+
+	// Hub Who ordered the agent, of one that runs here.
+	Hub string `json:"hub,omitempty,omitzero"`
+	ID  string `json:"id"`
+
+	// Options The answers that there are; none, any text is one.
+	Options []string    `json:"options,omitempty,omitzero"`
+	Reason  string      `json:"reason,omitempty,omitzero"`
+	Sent    *SentAnswer `json:"sent,omitempty"`
+	ShortID string      `json:"short_id"`
+
+	// Spoke Where the agent runs, of one that this instance ordered.
+	Spoke string `json:"spoke,omitempty,omitzero"`
+
+	// State withdrawn: its agent has ended, or its spoke does not know it.
+	State QuestionState `json:"state"`
+
+	// Task The agent that asks.
+	Task string `json:"task"`
+
+	// Text As the agent wrote it.
+	Text string `json:"text"`
+
+	// Title Of the agent.
+	Title string `json:"title,omitempty,omitzero"`
+}
+
+// QuestionState withdrawn: its agent has ended, or its spoke does not know it.
+type QuestionState string
+
+// QuestionList defines model for QuestionList.
+type QuestionList struct {
+	Items []Question `json:"items"`
+}
+
 // QueueState defines model for QueueState.
 type QueueState struct {
 	// Bytes Of them; not known where they wait at a hub.
@@ -2128,6 +2219,14 @@ type ScheduleList struct {
 // ScheduleState defines model for ScheduleState.
 type ScheduleState string
 
+// SentAnswer An answer that the spoke has not confirmed yet.
+type SentAnswer struct {
+	Answer string    `json:"answer"`
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty,omitzero"`
+}
+
 // Settlement defines model for Settlement.
 type Settlement struct {
 	// Base The numbers go on after it; 0 = as before.
@@ -2250,6 +2349,9 @@ type Task struct {
 	Policy   string `json:"policy,omitempty,omitzero"`
 	Priority int    `json:"priority"`
 
+	// Progress What the agent said of it last: of one that runs.
+	Progress *TaskProgress `json:"progress,omitempty"`
+
 	// ProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order.
 	ProtocolCancel TaskProtocolCancel `json:"protocol_cancel,omitempty,omitzero"`
 	Receipts       []Receipt          `json:"receipts,omitempty,omitzero"`
@@ -2303,6 +2405,24 @@ type TaskList struct {
 
 	// Next The cursor of what comes after these; absent: there is no more.
 	Next string `json:"next,omitempty,omitzero"`
+}
+
+// TaskProgress defines model for TaskProgress.
+type TaskProgress struct {
+	// At By the clock of the spoke.
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+	Current *int64    `json:"current,omitempty"`
+
+	// Percent Of the total, 0 to 100.
+	Percent *int `json:"percent,omitempty"`
+
+	// Step What the agent does now.
+	Step  string `json:"step,omitempty,omitzero"`
+	Total *int64 `json:"total,omitempty"`
+
+	// Unit What both count.
+	Unit string `json:"unit,omitempty,omitzero"`
 }
 
 // TaskStanding defines model for TaskStanding.
@@ -2505,6 +2625,9 @@ type KindName = string
 // LaneName defines model for LaneName.
 type LaneName = string
 
+// QuestionName defines model for QuestionName.
+type QuestionName = string
+
 // QuotaName defines model for QuotaName.
 type QuotaName = string
 
@@ -2543,6 +2666,9 @@ type OneBudget = Budget
 
 // OneDelivery defines model for OneDelivery.
 type OneDelivery = Delivery
+
+// OneQuestion defines model for OneQuestion.
+type OneQuestion = Question
 
 // OneQuota How many tasks in its scope may be claimed at once, or in a time.
 type OneQuota = Quota
@@ -2769,6 +2895,9 @@ type RevokeKeyJSONRequestBody = KeyRevocation
 
 // RotateKeyJSONRequestBody defines body for RotateKey for application/json ContentType.
 type RotateKeyJSONRequestBody = KeyRotation
+
+// AnswerQuestionJSONRequestBody defines body for AnswerQuestion for application/json ContentType.
+type AnswerQuestionJSONRequestBody = NewAnswer
 
 // ChangeRetentionJSONRequestBody defines body for ChangeRetention for application/json ContentType.
 type ChangeRetentionJSONRequestBody = RetentionChange
@@ -3146,6 +3275,36 @@ type ClientInterface interface {
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 	ReloadPolicy(ctx context.Context, params *ReloadPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListQuestions The questions that wait for an answer, the newest first
+	//
+	// Of agents that this instance ordered, and of those that run here.
+	//
+	// Corresponds with GET /questions (the `ListQuestions` operationId).
+	ListQuestions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetQuestion One question, and what became of it
+	//
+	// Corresponds with GET /questions/{question} (the `GetQuestion` operationId).
+	GetQuestion(ctx context.Context, question QuestionName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerQuestionWithBody Answer a question
+	//
+	// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+	AnswerQuestionWithBody(ctx context.Context, question QuestionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerQuestion Answer a question
+	//
+	// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+	AnswerQuestion(ctx context.Context, question QuestionName, body AnswerQuestionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListRetention How long rows of each kind are kept, and how large they are
 	//
 	// Corresponds with GET /retention (the `ListRetention` operationId).
@@ -3327,6 +3486,13 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 	GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTaskProgress How far an agent has come, as it said itself, the newest first
+	//
+	// Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
+	//
+	// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
+	GetTaskProgress(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	//
@@ -4386,6 +4552,76 @@ func (c *Client) ReloadPolicy(ctx context.Context, params *ReloadPolicyParams, r
 	return c.Client.Do(req)
 }
 
+// ListQuestions The questions that wait for an answer, the newest first
+//
+// Of agents that this instance ordered, and of those that run here.
+//
+// Corresponds with GET /questions (the `ListQuestions` operationId).
+func (c *Client) ListQuestions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListQuestionsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetQuestion One question, and what became of it
+//
+// Corresponds with GET /questions/{question} (the `GetQuestion` operationId).
+func (c *Client) GetQuestion(ctx context.Context, question QuestionName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetQuestionRequest(c.Server, question)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerQuestionWithBody Answer a question
+//
+// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+func (c *Client) AnswerQuestionWithBody(ctx context.Context, question QuestionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerQuestionRequestWithBody(c.Server, question, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerQuestion Answer a question
+//
+// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+func (c *Client) AnswerQuestion(ctx context.Context, question QuestionName, body AnswerQuestionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerQuestionRequest(c.Server, question, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListRetention How long rows of each kind are kept, and how large they are
 //
 // Corresponds with GET /retention (the `ListRetention` operationId).
@@ -4798,6 +5034,23 @@ func (c *Client) KillTask(ctx context.Context, task TaskID, body KillTaskJSONReq
 // Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskLogsRequest(c.Server, task, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskProgress How far an agent has come, as it said itself, the newest first
+//
+// Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
+//
+// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
+func (c *Client) GetTaskProgress(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskProgressRequest(c.Server, task)
 	if err != nil {
 		return nil, err
 	}
@@ -6998,6 +7251,114 @@ func NewReloadPolicyRequest(server string, params *ReloadPolicyParams) (*http.Re
 	return req, nil
 }
 
+// NewListQuestionsRequest constructs an http.Request for the ListQuestions method
+func NewListQuestionsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/questions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetQuestionRequest constructs an http.Request for the GetQuestion method
+func NewGetQuestionRequest(server string, question QuestionName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "question", question, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/questions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAnswerQuestionRequest calls the generic AnswerQuestion builder with application/json body
+func NewAnswerQuestionRequest(server string, question QuestionName, body AnswerQuestionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAnswerQuestionRequestWithBody(server, question, "application/json", bodyReader)
+}
+
+// NewAnswerQuestionRequestWithBody constructs an http.Request for the AnswerQuestion method, with any body, and a specified content type
+func NewAnswerQuestionRequestWithBody(server string, question QuestionName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "question", question, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/questions/%s/answer", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListRetentionRequest constructs an http.Request for the ListRetention method
 func NewListRetentionRequest(server string) (*http.Request, error) {
 	var err error
@@ -7854,6 +8215,40 @@ func NewGetTaskLogsRequest(server string, task TaskID, params *GetTaskLogsParams
 
 		req.Header.Set("Last-Event-ID", headerParam0)
 
+	}
+
+	return req, nil
+}
+
+// NewGetTaskProgressRequest constructs an http.Request for the GetTaskProgress method
+func NewGetTaskProgressRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/progress", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -10497,6 +10892,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /policy/reload (the `ReloadPolicy` operationId).
 	ReloadPolicyWithResponse(ctx context.Context, params *ReloadPolicyParams, reqEditors ...RequestEditorFn) (*ReloadPolicyResponse, error)
 
+	// ListQuestionsWithResponse The questions that wait for an answer, the newest first
+	//
+	// Of agents that this instance ordered, and of those that run here.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /questions (the `ListQuestions` operationId).
+	ListQuestionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error)
+
+	// GetQuestionWithResponse One question, and what became of it
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /questions/{question} (the `GetQuestion` operationId).
+	GetQuestionWithResponse(ctx context.Context, question QuestionName, reqEditors ...RequestEditorFn) (*GetQuestionResponse, error)
+
+	// AnswerQuestionWithBodyWithResponse Answer a question
+	//
+	// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+	AnswerQuestionWithBodyWithResponse(ctx context.Context, question QuestionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerQuestionResponse, error)
+
+	// AnswerQuestionWithResponse Answer a question
+	//
+	// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+	AnswerQuestionWithResponse(ctx context.Context, question QuestionName, body AnswerQuestionJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerQuestionResponse, error)
+
 	// ListRetentionWithResponse How long rows of each kind are kept, and how large they are
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -10698,6 +11127,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 	GetTaskLogsWithResponse(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*GetTaskLogsResponse, error)
+
+	// GetTaskProgressWithResponse How far an agent has come, as it said itself, the newest first
+	//
+	// Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
+	GetTaskProgressWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskProgressResponse, error)
 
 	// ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
 	//
@@ -12275,6 +12713,150 @@ func (r ReloadPolicyResponse) ContentType() string {
 	return ""
 }
 
+type ListQuestionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *QuestionList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListQuestionsResponse) GetJSON200() *QuestionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListQuestionsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListQuestionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListQuestionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListQuestionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListQuestionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetQuestionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneQuestion
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetQuestionResponse) GetJSON200() *OneQuestion {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetQuestionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetQuestionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetQuestionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetQuestionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetQuestionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AnswerQuestionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneQuestion
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AnswerQuestionResponse) GetJSON200() *OneQuestion {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AnswerQuestionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AnswerQuestionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AnswerQuestionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AnswerQuestionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AnswerQuestionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListRetentionResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -13078,6 +13660,54 @@ func (r GetTaskLogsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTaskLogsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTaskProgressResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProgressList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTaskProgressResponse) GetJSON200() *ProgressList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskProgressResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskProgressResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskProgressResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskProgressResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskProgressResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15879,6 +16509,64 @@ func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, para
 	return ParseReloadPolicyResponse(rsp)
 }
 
+// ListQuestionsWithResponse The questions that wait for an answer, the newest first
+//
+// Of agents that this instance ordered, and of those that run here.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /questions (the `ListQuestions` operationId).
+func (c *ClientWithResponses) ListQuestionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error) {
+	rsp, err := c.ListQuestions(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListQuestionsResponse(rsp)
+}
+
+// GetQuestionWithResponse One question, and what became of it
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /questions/{question} (the `GetQuestion` operationId).
+func (c *ClientWithResponses) GetQuestionWithResponse(ctx context.Context, question QuestionName, reqEditors ...RequestEditorFn) (*GetQuestionResponse, error) {
+	rsp, err := c.GetQuestion(ctx, question, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetQuestionResponse(rsp)
+}
+
+// AnswerQuestionWithBodyWithResponse Answer a question
+//
+// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+func (c *ClientWithResponses) AnswerQuestionWithBodyWithResponse(ctx context.Context, question QuestionName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerQuestionResponse, error) {
+	rsp, err := c.AnswerQuestionWithBody(ctx, question, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerQuestionResponse(rsp)
+}
+
+// AnswerQuestionWithResponse Answer a question
+//
+// The first answer counts; a later one is a CONFLICT that says which did. Of an agent on a spoke the answer is sent, and the spoke decides: until it has, the question has sent.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /questions/{question}/answer (the `AnswerQuestion` operationId).
+func (c *ClientWithResponses) AnswerQuestionWithResponse(ctx context.Context, question QuestionName, body AnswerQuestionJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerQuestionResponse, error) {
+	rsp, err := c.AnswerQuestion(ctx, question, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerQuestionResponse(rsp)
+}
+
 // ListRetentionWithResponse How long rows of each kind are kept, and how large they are
 //
 // Returns a wrapper object for the known response body format(s).
@@ -16223,6 +16911,21 @@ func (c *ClientWithResponses) GetTaskLogsWithResponse(ctx context.Context, task 
 		return nil, err
 	}
 	return ParseGetTaskLogsResponse(rsp)
+}
+
+// GetTaskProgressWithResponse How far an agent has come, as it said itself, the newest first
+//
+// Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
+func (c *ClientWithResponses) GetTaskProgressWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskProgressResponse, error) {
+	rsp, err := c.GetTaskProgress(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskProgressResponse(rsp)
 }
 
 // ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
@@ -17956,6 +18659,105 @@ func ParseReloadPolicyResponse(rsp *http.Response) (*ReloadPolicyResponse, error
 	return response, nil
 }
 
+// ParseListQuestionsResponse parses an HTTP response from a ListQuestionsWithResponse call
+func ParseListQuestionsResponse(rsp *http.Response) (*ListQuestionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListQuestionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest QuestionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetQuestionResponse parses an HTTP response from a GetQuestionWithResponse call
+func ParseGetQuestionResponse(rsp *http.Response) (*GetQuestionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetQuestionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneQuestion
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAnswerQuestionResponse parses an HTTP response from a AnswerQuestionWithResponse call
+func ParseAnswerQuestionResponse(rsp *http.Response) (*AnswerQuestionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AnswerQuestionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneQuestion
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListRetentionResponse parses an HTTP response from a ListRetentionWithResponse call
 func ParseListRetentionResponse(rsp *http.Response) (*ListRetentionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -18498,6 +19300,39 @@ func ParseGetTaskLogsResponse(rsp *http.Response) (*GetTaskLogsResponse, error) 
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTaskProgressResponse parses an HTTP response from a GetTaskProgressWithResponse call
+func ParseGetTaskProgressResponse(rsp *http.Response) (*GetTaskProgressResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskProgressResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProgressList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -20222,6 +21057,15 @@ type ServerInterface interface {
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
 	ReloadPolicy(w http.ResponseWriter, r *http.Request, params ReloadPolicyParams)
+	// ListQuestions The questions that wait for an answer, the newest first
+	// (GET /questions)
+	ListQuestions(w http.ResponseWriter, r *http.Request)
+	// GetQuestion One question, and what became of it
+	// (GET /questions/{question})
+	GetQuestion(w http.ResponseWriter, r *http.Request, question QuestionName)
+	// AnswerQuestion Answer a question
+	// (POST /questions/{question}/answer)
+	AnswerQuestion(w http.ResponseWriter, r *http.Request, question QuestionName)
 	// ListRetention How long rows of each kind are kept, and how large they are
 	// (GET /retention)
 	ListRetention(w http.ResponseWriter, r *http.Request)
@@ -20273,6 +21117,9 @@ type ServerInterface interface {
 	// GetTaskLogs Of a hub, the output of an agent
 	// (GET /tasks/{task}/logs)
 	GetTaskLogs(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskLogsParams)
+	// GetTaskProgress How far an agent has come, as it said itself, the newest first
+	// (GET /tasks/{task}/progress)
+	GetTaskProgress(w http.ResponseWriter, r *http.Request, task TaskID)
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID)
@@ -20960,6 +21807,72 @@ func (siw *ServerInterfaceWrapper) ReloadPolicy(w http.ResponseWriter, r *http.R
 	handler.ServeHTTP(w, r)
 }
 
+// ListQuestions operation middleware
+func (siw *ServerInterfaceWrapper) ListQuestions(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListQuestions(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetQuestion operation middleware
+func (siw *ServerInterfaceWrapper) GetQuestion(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "question" -------------
+	var question QuestionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "question", r.PathValue("question"), &question, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "question", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetQuestion(w, r, question)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AnswerQuestion operation middleware
+func (siw *ServerInterfaceWrapper) AnswerQuestion(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "question" -------------
+	var question QuestionName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "question", r.PathValue("question"), &question, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "question", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AnswerQuestion(w, r, question)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListRetention operation middleware
 func (siw *ServerInterfaceWrapper) ListRetention(w http.ResponseWriter, r *http.Request) {
 
@@ -21593,6 +22506,32 @@ func (siw *ServerInterfaceWrapper) GetTaskLogs(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetTaskLogs(w, r, task, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTaskProgress operation middleware
+func (siw *ServerInterfaceWrapper) GetTaskProgress(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTaskProgress(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23428,6 +24367,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/webhooks/{webhook}/rotate", wrapper.RotateWebhook)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/webhooks/{webhook}/deliveries", wrapper.ListDeliveries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/webhooks/{webhook}/deliveries/{delivery}/resend", wrapper.ResendDelivery)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/progress", wrapper.GetTaskProgress)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/questions", wrapper.ListQuestions)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/questions/{question}", wrapper.GetQuestion)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/questions/{question}/answer", wrapper.AnswerQuestion)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces", wrapper.ListWorkspaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.ListBacklogTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.CreateBacklogTasks)
@@ -23499,6 +24442,8 @@ type OneBacklogTaskJSONResponse BacklogTask
 type OneBudgetJSONResponse Budget
 
 type OneDeliveryJSONResponse Delivery
+
+type OneQuestionJSONResponse Question
 
 type OneQuotaJSONResponse Quota
 
@@ -24320,6 +25265,123 @@ func (response ReloadPolicydefaultApplicationProblemPlusJSONResponse) VisitReloa
 	return err
 }
 
+type ListQuestionsRequestObject struct {
+}
+
+type ListQuestionsResponseObject interface {
+	VisitListQuestionsResponse(w http.ResponseWriter) error
+}
+
+type ListQuestions200JSONResponse QuestionList
+
+func (response ListQuestions200JSONResponse) VisitListQuestionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListQuestionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListQuestionsdefaultApplicationProblemPlusJSONResponse) VisitListQuestionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetQuestionRequestObject struct {
+	Question QuestionName `json:"question"`
+}
+
+type GetQuestionResponseObject interface {
+	VisitGetQuestionResponse(w http.ResponseWriter) error
+}
+
+type GetQuestion200JSONResponse struct{ OneQuestionJSONResponse }
+
+func (response GetQuestion200JSONResponse) VisitGetQuestionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetQuestiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetQuestiondefaultApplicationProblemPlusJSONResponse) VisitGetQuestionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AnswerQuestionRequestObject struct {
+	Question QuestionName `json:"question"`
+	Body     *AnswerQuestionJSONRequestBody
+}
+
+type AnswerQuestionResponseObject interface {
+	VisitAnswerQuestionResponse(w http.ResponseWriter) error
+}
+
+type AnswerQuestion200JSONResponse struct{ OneQuestionJSONResponse }
+
+func (response AnswerQuestion200JSONResponse) VisitAnswerQuestionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AnswerQuestiondefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AnswerQuestiondefaultApplicationProblemPlusJSONResponse) VisitAnswerQuestionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListRetentionRequestObject struct {
 }
 
@@ -25009,6 +26071,45 @@ type GetTaskLogsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetTaskLogsdefaultApplicationProblemPlusJSONResponse) VisitGetTaskLogsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskProgressRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type GetTaskProgressResponseObject interface {
+	VisitGetTaskProgressResponse(w http.ResponseWriter) error
+}
+
+type GetTaskProgress200JSONResponse ProgressList
+
+func (response GetTaskProgress200JSONResponse) VisitGetTaskProgressResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskProgressdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskProgressdefaultApplicationProblemPlusJSONResponse) VisitGetTaskProgressResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -27079,6 +28180,15 @@ type StrictServerInterface interface {
 	// ReloadPolicy Put the policy file in force
 	// (POST /policy/reload)
 	ReloadPolicy(ctx context.Context, request ReloadPolicyRequestObject) (ReloadPolicyResponseObject, error)
+	// ListQuestions The questions that wait for an answer, the newest first
+	// (GET /questions)
+	ListQuestions(ctx context.Context, request ListQuestionsRequestObject) (ListQuestionsResponseObject, error)
+	// GetQuestion One question, and what became of it
+	// (GET /questions/{question})
+	GetQuestion(ctx context.Context, request GetQuestionRequestObject) (GetQuestionResponseObject, error)
+	// AnswerQuestion Answer a question
+	// (POST /questions/{question}/answer)
+	AnswerQuestion(ctx context.Context, request AnswerQuestionRequestObject) (AnswerQuestionResponseObject, error)
 	// ListRetention How long rows of each kind are kept, and how large they are
 	// (GET /retention)
 	ListRetention(ctx context.Context, request ListRetentionRequestObject) (ListRetentionResponseObject, error)
@@ -27130,6 +28240,9 @@ type StrictServerInterface interface {
 	// GetTaskLogs Of a hub, the output of an agent
 	// (GET /tasks/{task}/logs)
 	GetTaskLogs(ctx context.Context, request GetTaskLogsRequestObject) (GetTaskLogsResponseObject, error)
+	// GetTaskProgress How far an agent has come, as it said itself, the newest first
+	// (GET /tasks/{task}/progress)
+	GetTaskProgress(ctx context.Context, request GetTaskProgressRequestObject) (GetTaskProgressResponseObject, error)
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
@@ -27879,6 +28992,89 @@ func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request, pa
 	}
 }
 
+// ListQuestions operation middleware
+func (sh *strictHandler) ListQuestions(w http.ResponseWriter, r *http.Request) {
+	var request ListQuestionsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListQuestions(ctx, request.(ListQuestionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListQuestions")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListQuestionsResponseObject); ok {
+		if err := validResponse.VisitListQuestionsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetQuestion operation middleware
+func (sh *strictHandler) GetQuestion(w http.ResponseWriter, r *http.Request, question QuestionName) {
+	var request GetQuestionRequestObject
+
+	request.Question = question
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetQuestion(ctx, request.(GetQuestionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetQuestion")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetQuestionResponseObject); ok {
+		if err := validResponse.VisitGetQuestionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AnswerQuestion operation middleware
+func (sh *strictHandler) AnswerQuestion(w http.ResponseWriter, r *http.Request, question QuestionName) {
+	var request AnswerQuestionRequestObject
+
+	request.Question = question
+
+	var body AnswerQuestionJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AnswerQuestion(ctx, request.(AnswerQuestionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AnswerQuestion")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AnswerQuestionResponseObject); ok {
+		if err := validResponse.VisitAnswerQuestionResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListRetention operation middleware
 func (sh *strictHandler) ListRetention(w http.ResponseWriter, r *http.Request) {
 	var request ListRetentionRequestObject
@@ -28360,6 +29556,32 @@ func (sh *strictHandler) GetTaskLogs(w http.ResponseWriter, r *http.Request, tas
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetTaskLogsResponseObject); ok {
 		if err := validResponse.VisitGetTaskLogsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTaskProgress operation middleware
+func (sh *strictHandler) GetTaskProgress(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request GetTaskProgressRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTaskProgress(ctx, request.(GetTaskProgressRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTaskProgress")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTaskProgressResponseObject); ok {
+		if err := validResponse.VisitGetTaskProgressResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

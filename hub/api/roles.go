@@ -55,6 +55,12 @@ var may = map[string][]Role{
 	"GET /tasks/{task}/why":     readers,
 	"GET /tasks/{task}/logs":    operators,
 
+	"GET /tasks/{task}/progress": operators,
+
+	"GET /questions":                    operators,
+	"GET /questions/{question}":         operators,
+	"POST /questions/{question}/answer": operators,
+
 	"GET /schedules":                  readers,
 	"POST /schedules":                 operators,
 	"GET /schedules/{schedule}":       readers,

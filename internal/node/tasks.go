@@ -118,6 +118,7 @@ func (s resources) GetTask(ctx context.Context, r api.GetTaskRequestObject) (api
 		return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(seen(ctx, hostedOf(v)))}, err
 	}
 	v, err := s.n.Hub.Agent(ctx, r.Task, wait, r.Params.Since)
+	s.n.Hub.Progress(&v)
 	if err == nil {
 		err = s.n.Hub.InLine(ctx, &v)
 	}

@@ -27,6 +27,7 @@ func orderedOf(a hub.AgentView) api.Task {
 	v := taskOf(a.Mirror)
 	v.ExitCode, v.Receipts, v.Output, v.Before = a.ExitCode, mapped(a.Receipts, receiptOf), mapped(a.Output, outputOf), a.Before
 	v.ProtocolCancel = api.TaskProtocolCancel(a.ProtocolCancel)
+	v.Progress = progressOf(a.Progress, a.Attempt)
 	return v
 }
 
@@ -34,6 +35,7 @@ func orderedOf(a hub.AgentView) api.Task {
 func hostedOf(a spoke.AgentView) api.Task {
 	v := taskOf(a.Mirror)
 	v.Hub, v.Dir, v.ExitCode = a.Hub, a.Dir, a.ExitCode
+	v.Progress = progressOf(a.Progress, a.Attempt)
 	v.KillIncomplete = mapped(a.KillIncomplete, func(p supervisor.Survivor) api.Survivor {
 		return api.Survivor{Pid: p.Pid, Command: p.Command, State: p.State, Wchan: p.Wchan}
 	})

@@ -46,6 +46,8 @@ type Room struct {
 	Backlog  *backlog.Backlog
 	Fence    backlog.Fence
 	Deadline time.Time // when the attempt is ended at the latest; zero = none
+	// News returns what is closed when something may have changed that an agent waits for.
+	News func() <-chan struct{}
 	// Progressed is told what the agent has said of its progress, after it is stored.
 	Progressed func(backlog.Step)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An Attempt is what an agent is told of itself.
@@ -20,6 +21,8 @@ type Attempt struct {
 	ShortID  string     `json:"short_id"`
 	Attempt  int        `json:"attempt"`
 	Deadline *time.Time `json:"deadline,omitempty"` // when it is ended at the latest
+	// Questions are all that the agent has asked, in earlier attempts, too, with their answers.
+	Questions []backlog.Question `json:"questions"`
 }
 
 // Noted is the answer to what an agent says.
@@ -32,6 +35,8 @@ func (d *Door) routes() http.Handler {
 	mux.HandleFunc("GET /v1/attempt", reply(d.show))
 	mux.HandleFunc("POST /v1/heartbeat", taking(d.heartbeat))
 	mux.HandleFunc("POST /v1/progress", taking(d.progress))
+	mux.HandleFunc("POST /v1/questions", taking(d.ask))
+	mux.HandleFunc("GET /v1/questions/{question}", reply(d.await))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		control.Error(w, commands.Refuse(commands.NotFound, "there is no %s %s at the door of an agent", r.Method, commands.Clip(r.URL.Path)).
 			Hinting("docs/operating.md lists what there is"))

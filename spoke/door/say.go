@@ -13,7 +13,9 @@ func (d *Door) show(r *http.Request) (Attempt, error) {
 	if !d.room.Deadline.IsZero() {
 		a.Deadline = &d.room.Deadline
 	}
-	return a, nil
+	var err error
+	a.Questions, err = d.room.Backlog.Questions(r.Context(), f.Task)
+	return a, err
 }
 
 // heartbeat notes that the agent lives. Its lease does not need that: the supervisor renews it.

@@ -103,11 +103,13 @@ func uuids(ids []string) [][16]byte {
 
 // followUp does what a completed task does not need.
 func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) error {
-	var queued, blocked, bad []string
+	var queued, blocked, asking, bad []string
 	for _, m := range moved {
 		switch {
 		case m.State == commands.Queued:
 			queued = append(queued, m.Task)
+		case m.State == commands.AwaitingInput:
+			asking = append(asking, m.Task)
 		case m.State == commands.Blocked:
 			blocked = append(blocked, m.Task)
 		case m.State != commands.Completed:
@@ -118,6 +120,9 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) err
 		return err
 	}
 	if err := park(ctx, tx, blocked, "blocked"); err != nil {
+		return err
+	}
+	if err := park(ctx, tx, asking, "awaiting_input"); err != nil {
 		return err
 	}
 	return b.failDependents(ctx, tx, bad)

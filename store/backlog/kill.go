@@ -108,10 +108,18 @@ func unknownTask(task string) error {
 // one that runs loses its lease, so that nothing its worker writes counts any
 // more. That one the caller ends, by the answer.
 func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands.State) (*KillRun, error) {
+	waits := commands.May(state, commands.Cancelled, commands.ByCancel)
+	if state == commands.AwaitingInput {
+		leased, err := isLeased(ctx, tx, k.Task)
+		if err != nil {
+			return nil, err
+		}
+		waits = !leased
+	}
 	switch {
 	case state.Terminal():
 		return nil, b.reportKills(ctx, tx, k.Task)
-	case commands.May(state, commands.Cancelled, commands.ByCancel):
+	case waits:
 		done, err := b.cancelWaiting(ctx, tx, k.Actor, []string{k.Task}, k.reason())
 		if err != nil {
 			return nil, err

@@ -55,6 +55,25 @@ func (s scene) quota() {
 
 func (s scene) exec(sql string, args ...any) { require.NoError(s, s.Exec(sql, args...)) }
 
+// started is an agent that runs.
+func (s scene) started() backlog.Fence {
+	f := s.running()
+	held, err := s.backlog.Record(s.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
+	require.NoError(s, err)
+	require.Equal(s, []bool{true}, held)
+	return f
+}
+
+var inquiry = backlog.Inquiry{Key: "k", What: commands.Question{Text: "may I?", Options: []string{"allow", "deny"}}, For: time.Hour}
+
+// asksFor is the answer to what an agent that runs has asked.
+func (s scene) asksFor() commands.Answer {
+	f := s.started()
+	q, err := s.backlog.Ask(s.Context(), f, inquiry)
+	require.NoError(s, err)
+	return commands.Answer{Task: f.Task, Question: q.ID, Answer: "allow", By: "uid:1"}
+}
+
 // asked lets a connection ask for a task.
 func (s scene) asked() backlog.Request {
 	s.Meet(s, store.Obeys)
@@ -110,7 +129,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 
 // reading are the methods that change nothing.
 var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
+	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastSteps", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
@@ -307,6 +326,39 @@ var writing = map[string]func(s scene) do{
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			held, err := s.backlog.Renew(ctx, []backlog.Fence{f}, time.Hour)
 			return held[f], err
+		}
+	},
+	"Backlog.Heard": func(s scene) do {
+		f := s.started()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			_, err := s.backlog.Heard(ctx, f)
+			return nil, err
+		}
+	},
+	"Backlog.SayProgress": func(s scene) do {
+		f := s.started()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			_, err := s.backlog.SayProgress(ctx, f, commands.Progress{Step: "here"})
+			return nil, err
+		}
+	},
+	"Backlog.Ask": func(s scene) do {
+		f := s.started()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			q, err := s.backlog.Ask(ctx, f, inquiry)
+			return q.ID, err
+		}
+	},
+	"Backlog.AnswerHere": func(s scene) do {
+		a := s.asksFor()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.AnswerHere(ctx, a)
+		}
+	},
+	"Backlog.Answer": func(s scene) do {
+		a := s.asksFor()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) { return s.backlog.Answer(ctx, tx, s.Conn.ID, a) })
 		}
 	},
 	"Backlog.KeepOutput": func(s scene) do {

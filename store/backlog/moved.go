@@ -36,7 +36,10 @@ type Moved struct {
 	Start   *Start  // the proof of a start; nil when it is something else
 	End     *End    // the evidence of the attempt that ended; nil without any
 	Kills   []Asked // who of Conn asked for its end and was not told yet
-	Before  bool    // it had ended before, and was told: only Kills are news
+	// Asked for and answered: a question of the agent, or what became of one; nil when it is something else.
+	Question *commands.Question
+	Answered *commands.Answered
+	Before   bool // it had ended before, and was told: only Kills are news
 
 	told *commands.Result // as it was told before; nil = it is news
 

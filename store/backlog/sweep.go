@@ -17,6 +17,7 @@ type SweptUp struct {
 	Promoted  int64 // due tasks that became claimable
 	Reclaimed int   // expired leases that were taken back
 	Expired   int   // tasks whose last moment to be started had passed
+	Lapsed    int   // questions that nobody has answered in time
 	Limits    int64 // budget windows that began anew, and tasks that a spent budget cancelled or moved
 	Lifted    int64 // accounts whose limit is over
 	Ready     int   // tasks that wait to be claimed now
@@ -25,7 +26,7 @@ type SweptUp struct {
 
 // moved reports whether the sweep has found anything to do.
 func (s SweptUp) moved() bool {
-	return s.Promoted+s.Limits+s.Lifted > 0 || s.Reclaimed+s.Expired > 0
+	return s.Promoted+s.Limits+s.Lifted > 0 || s.Reclaimed+s.Expired+s.Lapsed > 0
 }
 
 // sweepBatch bounds one sweep's statement.
@@ -61,19 +62,19 @@ const heldBack = 100 * time.Millisecond
 
 // sweepable is what a sweep has to do now, and when it has to do more.
 type sweepable struct {
-	ready                                       int
-	tallies, budgets, leases, due, expire, lift bool
-	next                                        time.Duration
+	ready                                              int
+	tallies, budgets, leases, due, expire, lift, lapse bool
+	next                                               time.Duration
 }
 
 func (n sweepable) something() bool {
-	return n.tallies || n.budgets || n.leases || n.due || n.expire || n.lift
+	return n.tallies || n.budgets || n.leases || n.due || n.expire || n.lift || n.lapse
 }
 
 func (b *Backlog) toSweep(ctx context.Context, limit time.Duration) (n sweepable, err error) {
 	err = b.db.Read(ctx, "looking for what is due", func(ctx context.Context, conn *pgxpool.Conn) error {
 		var seconds float64
-		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &n.lift, &seconds)
+		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &n.lift, &n.lapse, &seconds)
 		n.next = time.Duration(seconds * float64(time.Second))
 		return err
 	})
@@ -92,6 +93,7 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		{now.due, func() (err error) { s.Promoted, err = b.promoteDue(ctx); return err }},
 		{now.expire, func() (err error) { s.Expired, err = b.expireWaiting(ctx); return err }},
 		{now.lift, func() (err error) { s.Lifted, err = b.liftLimits(ctx); return err }},
+		{now.lapse, func() (err error) { s.Lapsed, err = b.lapseQuestions(ctx); return err }},
 	} {
 		if step.due {
 			if err := step.do(); err != nil {

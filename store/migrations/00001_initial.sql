@@ -24,7 +24,7 @@ CREATE TABLE transitions (
     PRIMARY KEY (from_state, to_state)
 );
 INSERT INTO transitions
-    SELECT task_state 'queued', unnest(ARRAY['claimed', 'paused', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
+    SELECT task_state 'queued', unnest(ARRAY['claimed', 'awaiting_input', 'paused', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'claimed', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'running', unnest(ARRAY['queued', 'awaiting_input', 'paused', 'blocked', 'in_review', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'awaiting_input', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
@@ -574,6 +574,7 @@ CREATE TABLE leases (
     progress    jsonb,                    -- what it said of its progress last, and when; null = nothing
     progress_at timestamptz,
     progress_n  int NOT NULL DEFAULT 0,   -- how often it did
+    asking      boolean NOT NULL DEFAULT false,   -- the agent waits for an answer: the task has an open question that this attempt has asked
     CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX leases_sweep ON leases (sweep_at);
@@ -582,7 +583,7 @@ CREATE INDEX leases_sweep ON leases (sweep_at);
 CREATE VIEW standing WITH (security_invoker = true) AS
     SELECT t.id, t.seq, t.workspace, t.class, t.lane, t.estimate, t.key, t.title, t.phase, t.priority, t.conn, t.command, t.command_digest, t.idempotency_key, t.unmet, t.on_failed_dep,
         t.not_before, t.expires_at, t.retries, t.max_retries, t.reclaims, t.replays, t.created_by, t.created_at, t.ended_at,
-        CASE WHEN l.task IS NULL THEN t.state WHEN l.started_at IS NULL THEN task_state 'claimed' ELSE task_state 'running' END AS state,
+        CASE WHEN l.task IS NULL THEN t.state WHEN l.started_at IS NULL THEN task_state 'claimed' WHEN l.asking THEN task_state 'awaiting_input' ELSE task_state 'running' END AS state,
         coalesce(l.reason, t.reason) AS reason, coalesce(l.attempt, t.attempt) AS attempt, coalesce(l.epoch, t.epoch) AS epoch,
         coalesce(t.started_at, l.started_at) AS started_at, greatest(t.updated_at, l.claimed_at, l.started_at) AS updated_at, l.owner, l.claimed_at, l.until
     FROM tasks t LEFT JOIN leases l ON l.task = t.id;
@@ -632,6 +633,31 @@ CREATE TABLE progress (
     at         timestamptz NOT NULL,
     PRIMARY KEY (task, attempt, n)
 );
+
+-- What agents that run here have asked people. A question is of its task: whichever attempt asks it again gets the
+-- answer. One whose task has ended is withdrawn, whatever its row says.
+CREATE TABLE questions (
+    id           uuid PRIMARY KEY,         -- follows from task and key
+    workspace    text NOT NULL,
+    task         uuid NOT NULL,
+    attempt      int NOT NULL,             -- that asked it last
+    key          text NOT NULL,            -- the agent's own
+    question     text NOT NULL,
+    options      text[] NOT NULL,          -- none = any text is an answer
+    fallback     text NOT NULL,            -- the answer where nobody gives one in time; '' = none
+    data         text NOT NULL,
+    asked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deadline     timestamptz NOT NULL,
+    outcome      text,                     -- null = nobody has answered yet
+    answer       text NOT NULL DEFAULT '',
+    reason       text NOT NULL DEFAULT '',
+    answered_by  text NOT NULL DEFAULT '',
+    answered_at  timestamptz,
+    UNIQUE (task, key),
+    CONSTRAINT outcome_is_known CHECK (outcome IN ('answered', 'defaulted', 'unanswered', 'withdrawn') AND (outcome IS NULL) = (answered_at IS NULL))
+);
+CREATE INDEX questions_open ON questions (deadline) WHERE outcome IS NULL;
+CREATE INDEX questions_short ON questions (substring(uuid_send(id) FROM 12));
 
 -- Every attempt, for people.
 CREATE VIEW attempts WITH (security_invoker = true) AS
@@ -919,6 +945,33 @@ CREATE TABLE outputs (
     stderr_ended    boolean NOT NULL DEFAULT false,
     PRIMARY KEY (task, attempt)
 ) WITH (fillfactor = 70);
+
+-- Questions of agents on spokes, as these say, and what was answered from here.
+CREATE TABLE inquiries (
+    conn         uuid NOT NULL,
+    id           uuid NOT NULL,
+    task         uuid NOT NULL,
+    attempt      int NOT NULL,
+    seq          bigint NOT NULL,          -- of the newest report on it
+    question     text NOT NULL,
+    options      text[] NOT NULL,
+    fallback     text NOT NULL,
+    data         text NOT NULL,
+    asked_at     timestamptz NOT NULL,     -- by the spoke's clock, as deadline and answered_at
+    deadline     timestamptz NOT NULL,
+    outcome      text,                     -- as in questions
+    answer       text NOT NULL DEFAULT '',
+    reason       text NOT NULL DEFAULT '',
+    answered_by  text NOT NULL DEFAULT '',
+    answered_at  timestamptz,
+    sent         jsonb,                    -- the answer that is on its way: what, by whom, when; null = none
+    command      uuid,                     -- that message
+    PRIMARY KEY (conn, id)
+);
+CREATE INDEX inquiries_open ON inquiries (asked_at) WHERE outcome IS NULL;
+CREATE INDEX inquiries_task ON inquiries (task);
+CREATE INDEX inquiries_short ON inquiries (substring(uuid_send(id) FROM 12));
+CREATE INDEX inquiries_command ON inquiries (command) WHERE command IS NOT NULL;
 
 -- The hub's read model of tasks on spokes: what the spoke's signed words say.
 CREATE TABLE mirrors (
@@ -1411,6 +1464,7 @@ BEGIN
     DELETE FROM usage_reports WHERE task = ANY (old);
     DELETE FROM ended_attempts WHERE task = ANY (old);
     DELETE FROM progress WHERE task = ANY (old);
+    DELETE FROM questions WHERE task = ANY (old);
     DELETE FROM ended e USING tasks t WHERE t.id = ANY (old) AND e.workspace = t.workspace AND e.state = t.state::text AND e.task = t.id;
     DELETE FROM task_bodies WHERE task = ANY (old);
     DELETE FROM tasks WHERE id = ANY (old);
@@ -1535,7 +1589,7 @@ $$ SELECT CASE WHEN EXISTS (SELECT FROM jsonb_array_elements(kills) AS k WHERE N
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table), by what it counts as. A kill that was asked for wins over
 -- whatever the attempt says; a cancel lets it complete, fail or run out of time, and lets no other follow.
-CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int, parks int) RETURNS task_state
+CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int, parks int, asking boolean) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
     SELECT CASE WHEN is_kill(reason) THEN task_state 'cancelled'
@@ -1544,9 +1598,9 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
         WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
         WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
         WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
-        WHEN outcome = 'lost' AND retries < max_losses THEN task_state 'queued'
+        WHEN outcome = 'lost' AND retries < max_losses THEN CASE WHEN asking THEN task_state 'awaiting_input' ELSE task_state 'queued' END   -- the answer leads on
         WHEN outcome = 'interrupted' AND reclaims < 100 THEN task_state 'queued'
-        WHEN outcome = 'parked' AND parks < 100 THEN task_state 'queued'
+        WHEN outcome = 'parked' AND parks < 100 THEN CASE WHEN asking THEN task_state 'awaiting_input' ELSE task_state 'queued' END
         ELSE task_state 'failed' END
 $$;
 
@@ -1589,7 +1643,7 @@ DECLARE
     here text := 'workspace = (SELECT nullif(current_setting(''spawnmesh.workspace'', true), ''''))';
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
-    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'classes', 'counts', 'tallies',
+    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'questions', 'classes', 'counts', 'tallies',
         'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'account_limits', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);

@@ -30,7 +30,7 @@ WITH f AS (
     DELETE FROM leases l USING f WHERE l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch
 
 -- name: closing
-    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, l.reason, f.outcome, f.exit, f.why, f.final, f.delay, f.n,
+    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, l.reason, l.asking, f.outcome, f.exit, f.why, f.final, f.delay, f.n,
 -- include: end_time
         AS at
 ), moved AS (
@@ -42,12 +42,12 @@ WITH f AS (
             ) THEN f.at END,
         retries = t.retries + (counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') AND
 -- include: next_state
-            = 'queued')::int,
+            IN ('queued', 'awaiting_input'))::int,
         reclaims = t.reclaims + (counts_as(f.outcome, t.max_losses) = 'interrupted' AND
 -- include: next_state
             = 'queued')::int,
         parks = t.parks + (f.outcome = 'parked')::int,
-        next_type = CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' WHEN 'parked' THEN 'resume' ELSE t.next_type END,
+        next_type = CASE WHEN f.asking THEN 'resume' ELSE CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' WHEN 'parked' THEN 'resume' ELSE t.next_type END END,
         not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
                 THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
             WHEN f.outcome = 'parked' THEN now() + interval '5 minutes' * least(12, 2 ^ least(t.parks, 10)) * (0.5 + random() / 2)
@@ -62,7 +62,7 @@ WITH f AS (
 -- include: closing_rest
 
 -- name: next_state
-            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks)
+            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking)
 
 -- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
 -- name: end_time

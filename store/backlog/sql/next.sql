@@ -3,8 +3,8 @@
 -- next of these is due, $2 at most. Leases of the instance's own spoke, $1, are only passed
 -- over. What spent budgets stop follows from work that is under way, which may report at any moment.
 -- name: next_sweep
-SELECT ready, tallies, budgets, coalesce(leases <= at, false), coalesce(due <= at, false), coalesce(expires <= at, false), coalesce(limits <= at, false), extract(epoch FROM
-    greatest(least(leases, due, expires, limits, resets, rolls, CASE WHEN tallies OR budgets AND work THEN at + interval '1 second' END, at + $2::interval), at) - at)::float8
+SELECT ready, tallies, budgets, coalesce(leases <= at, false), coalesce(due <= at, false), coalesce(expires <= at, false), coalesce(limits <= at, false), coalesce(lapses <= at, false), extract(epoch FROM
+    greatest(least(leases, due, expires, limits, lapses, resets, rolls, CASE WHEN tallies OR budgets AND work THEN at + interval '1 second' END, at + $2::interval), at) - at)::float8
 FROM (SELECT statement_timestamp() AS at,
     (SELECT coalesce(sum(n), 0)::bigint FROM counted WHERE what = 'ready') AS ready,
     (SELECT count(*) > 100 FROM (SELECT FROM tallies LIMIT 101) AS t) AS tallies,
@@ -14,6 +14,7 @@ FROM (SELECT statement_timestamp() AS at,
     (SELECT min(at) FROM due) AS due,
     (SELECT min(expires_at) FROM ready WHERE expires_at < 'infinity') AS expires,
     (SELECT min(until) FROM account_limits) AS limits,
+    (SELECT min(deadline) FROM questions WHERE outcome IS NULL) AS lapses,
     (SELECT min(resets_at) FROM budgets) AS resets,
     (SELECT min(c.at + b.rolling) FROM budgets b, LATERAL (SELECT at FROM charges WHERE budget = b.id ORDER BY at LIMIT 1) AS c WHERE b.rolling IS NOT NULL) AS rolls
 ) AS s

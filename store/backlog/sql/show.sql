@@ -131,14 +131,14 @@ WITH heads AS MATERIALIZED (
 -- name: list_leases
         SELECT task FROM leases
         WHERE workspace = $1 AND ($4 = '' OR owner = $4) AND ($6 = '' OR lane = $6) AND task < $7::uuid
-            AND CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END = ANY ($3::text[])
+            AND CASE WHEN started_at IS NULL THEN 'claimed' WHEN asking THEN 'awaiting_input' ELSE 'running' END = ANY ($3::text[])
             AND ($5 = '' OR $5 = (SELECT phase FROM tasks WHERE id = task))
         ORDER BY task DESC LIMIT $8
 
 -- What is leased is counted where it stands.
 -- name: count_states
 SELECT what, sum(n)::bigint FROM counted WHERE workspace = $1 GROUP BY 1
-UNION ALL SELECT CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END, count(*) FROM leases WHERE workspace = $1 GROUP BY 1
+UNION ALL SELECT CASE WHEN started_at IS NULL THEN 'claimed' WHEN asking THEN 'awaiting_input' ELSE 'running' END, count(*) FROM leases WHERE workspace = $1 GROUP BY 1
 
 -- The ids of tasks grow with the clock of who made them, which is near enough: an
 -- index of ready by arrival would cost each task that is created and claimed.
@@ -189,7 +189,7 @@ FROM ready own JOIN classes c ON c.id = own.class WHERE own.workspace = $1 AND o
 SELECT coalesce(named.name, CASE k.lane WHEN 'default' THEN k.lane ELSE 'other' END), k.what, sum(k.n)::bigint
 FROM (
     SELECT lane, what, sum(n) AS n FROM counted GROUP BY 1, 2
-    UNION ALL SELECT lane, CASE WHEN started_at IS NULL THEN 'claimed' ELSE 'running' END, count(*) FROM leases GROUP BY 1, 2
+    UNION ALL SELECT lane, CASE WHEN started_at IS NULL THEN 'claimed' WHEN asking THEN 'awaiting_input' ELSE 'running' END, count(*) FROM leases GROUP BY 1, 2
 ) AS k LEFT JOIN (SELECT DISTINCT name FROM lanes ORDER BY name LIMIT $1) AS named ON named.name = k.lane
 GROUP BY 1, 2
 

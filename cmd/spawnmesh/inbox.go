@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
+)
+
+func (a *app) inboxCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "inbox", Short: "List the questions of agents that wait for an answer", Args: cobra.NoArgs,
+		Long: `List the questions of agents that wait for an answer, newest first: on a hub those of
+the agents that it ordered, on a spoke those of the agents that run on this host, also
+while no spoke runs.
+
+What an agent asks is its own words: its host and its program may have chosen any.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
+				list, err := control.Answer(c.API().ListQuestionsWithResponse(ctx))
+				if err != nil {
+					return err
+				}
+				return a.printInbox(list.Items)
+			})
+		},
+	}
+	show := &cobra.Command{
+		Use: "show ID", Short: "Show a question, and what became of it", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
+				q, err := control.Answer(c.API().GetQuestionWithResponse(ctx, args[0]))
+				if err != nil {
+					return err
+				}
+				return a.printQuestion(q)
+			})
+		},
+	}
+	c.AddCommand(show)
+	return c
+}
+
+func (a *app) printInbox(list []api.Question) error {
+	t := table{head: []string{"ID", "AGENT", "ON", "AGE", "DEADLINE", "QUESTION"}, wide: []string{"OPTIONS", "DEFAULT", "SENT"}, yields: "QUESTION", empty: "no agent waits for an answer"}
+	for _, q := range list {
+		sent := ""
+		if q.Sent != nil {
+			sent = fmt.Sprintf("%s by %s", q.Sent.Answer, q.Sent.By)
+		}
+		t.names = append(t.names, q.ID)
+		t.rows = append(t.rows, []string{q.ShortID, commands.ShortID(q.Task), peerOf(q), waitsSince(q.AskedAt), untilText(q.Deadline), inLine(q.Text), strings.Join(q.Options, ","), q.Default, sent})
+	}
+	return printList(a, list, t)
+}
+
+// waitingFor says what an agent waits for an answer to, a line for each question; "" where nothing is known of that.
+func (a *app) waitingFor(ctx context.Context, c *control.Client, task string) (said string, err error) {
+	list, err := control.Answer(c.API().ListQuestionsWithResponse(ctx))
+	if err != nil {
+		return "", err
+	}
+	for _, q := range list.Items {
+		if q.Task != task {
+			continue
+		}
+		after := "and is told then that nobody has answered"
+		if q.Default != "" {
+			after = fmt.Sprintf("then the answer is %q", q.Default)
+		}
+		next := a.line("answer", q.ShortID, "TEXT")
+		if len(q.Options) > 0 {
+			next = a.line("answer", q.ShortID, "--option", strings.Join(q.Options, "|"))
+		}
+		if q.Sent != nil {
+			next = fmt.Sprintf("the answer of %s is sent, and not confirmed yet", q.Sent.By)
+		}
+		said += printable(fmt.Sprintf("it asks, and waits until %s, %s: %s\n  %s\n", localTime(q.Deadline), after, inLine(q.Text), next))
+	}
+	return said, nil
+}
+
+// peerOf names where the agent of a question runs, or who ordered it.
+func peerOf(q api.Question) string {
+	if q.Spoke != "" {
+		return q.Spoke
+	}
+	return "here"
+}
+
+func waitsSince(at time.Time) string {
+	return commands.Lasting(max(time.Since(at), 0).Round(time.Second))
+}
+
+// untilText says in how long something is due.
+func untilText(at time.Time) string {
+	left := time.Until(at).Round(time.Second)
+	if left <= 0 {
+		return "passed"
+	}
+	return "in " + commands.Lasting(left)
+}
+
+func (a *app) printQuestion(q api.Question) error {
+	if !a.forPeople() {
+		return a.print(q, []any{q}, table{names: []string{q.ID}})
+	}
+	var list pairs
+	list.add("question", q.ShortID+" ("+q.ID+")")
+	list.add("state", string(q.State))
+	list.add("agent", strings.TrimSpace(commands.ShortID(q.Task)+" "+q.Title))
+	list.add("spoke", q.Spoke)
+	list.add("hub", q.Hub)
+	list.add("asked", stamp(&q.AskedAt, nil)+fmt.Sprintf(", by attempt %d", q.Attempt))
+	list.add("deadline", stamp(&q.Deadline, nil))
+	list.add("options", strings.Join(q.Options, ", "))
+	list.add("default", q.Default)
+	list.add("text", q.Text)
+	list.add("answer", q.Answer)
+	list.add("answered", answeredWords(q))
+	list.add("reason", q.Reason)
+	if q.Sent != nil {
+		list.add("sent", fmt.Sprintf("%s by %s; %s has not confirmed it yet", q.Sent.Answer, q.Sent.By, q.Spoke))
+	}
+	if err := a.align(list, 0); err != nil {
+		return err
+	}
+	if q.Data != "" {
+		fmt.Fprintf(a.out, "\n%s\n", printable(q.Data))
+	}
+	if q.State == api.QuestionStateOpen && q.Sent == nil {
+		fmt.Fprintf(a.err, "\nanswer it: %s\n", a.line("answer", q.ShortID, "TEXT"))
+	}
+	return nil
+}
+
+func answeredWords(q api.Question) string {
+	switch {
+	case q.AnsweredAt.IsZero():
+		return ""
+	case q.AnsweredBy == "":
+		return stamp(&q.AnsweredAt, nil) + " by nobody"
+	}
+	return stamp(&q.AnsweredAt, nil) + " by " + q.AnsweredBy
+}
+
+// progressWords says how far an agent has come, as it said itself.
+func progressWords(p *api.TaskProgress) string {
+	if p == nil {
+		return ""
+	}
+	var words []string
+	switch {
+	case p.Current != nil && p.Total != nil:
+		words = append(words, fmt.Sprintf("%d of %d", *p.Current, *p.Total))
+	case p.Current != nil:
+		words = append(words, fmt.Sprint(*p.Current))
+	case p.Total != nil:
+		words = append(words, fmt.Sprintf("of %d", *p.Total))
+	}
+	if p.Unit != "" {
+		words = append(words, p.Unit)
+	}
+	if p.Percent != nil {
+		words = append(words, fmt.Sprintf("(%d%%)", *p.Percent))
+	}
+	said := strings.Join(words, " ")
+	if p.Step != "" {
+		said = strings.TrimPrefix(said+": "+p.Step, ": ")
+	}
+	return said + ", " + longAgo(p.At)
+}

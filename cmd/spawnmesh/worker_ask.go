@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+func (w *worker) askCommand() *cobra.Command {
+	var q door.Ask
+	var file string
+	deadline := days(commands.DefaultQuestionFor)
+	c := &cobra.Command{
+		Use: "ask QUESTION", Short: "Ask a person, and wait for the answer", Args: cobra.ExactArgs(1),
+		Long: `Ask a person, and wait for the answer, which is printed. People see the question in
+the inbox of the hub that ordered the agent, and of this host; the first answer counts.
+Meanwhile the agent is awaiting_input.
+
+With --option only these are answers. Where nobody answers before the deadline, the
+answer is --default, else deny where that is an option; without either the exit code
+is 11.
+
+A question with the same --key is the same question: an agent that was interrupted, or
+runs again, asks once more and gets the answer, be it given meanwhile.`,
+		Example: "  spawnmesh worker ask 'deploy to production?' --key deploy --option allow --option deny --deadline 1h",
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			q.Text, q.DeadlineMS = args[0], time.Duration(deadline).Milliseconds()
+			if q.Key == "" {
+				q.Key = uuid.NewString()
+			}
+			if file != "" {
+				if q.Data, err = w.a.readNamed(c.Context(), source{what: "--data", path: file, input: file == "-", most: commands.MaxQuestionData}); err != nil {
+					return err
+				}
+			}
+			asked := commands.Question{Text: q.Text, Options: q.Options, Default: q.Default, Data: q.Data}
+			if err := asked.CheckText(); err != nil {
+				return err
+			}
+			return w.await(c.Context(), q)
+		},
+	}
+	c.Flags().StringVar(&q.Key, "key", "", "the agent's own `NAME` of the question")
+	c.Flags().StringArrayVar(&q.Options, "option", nil, "an answer that there is (repeatable)")
+	c.Flags().StringVar(&q.Default, "default", "", "the `ANSWER` where nobody gives one in time")
+	c.Flags().Var(&deadline, "deadline", "wait for so long, at most 30d")
+	c.Flags().StringVar(&file, "data", "", "show what is in `FILE` with the question; - is standard input")
+	return c
+}
+
+// await asks, and prints the answer.
+func (w *worker) await(ctx context.Context, ask door.Ask) error {
+	var q store.Question
+	if err := w.ask(ctx, http.MethodPost, "/v1/questions", ask, &q); err != nil {
+		return err
+	}
+	for q.State == commands.QuestionOpen {
+		id := q.ID
+		if err := w.ask(ctx, http.MethodGet, "/v1/questions/"+id+"?wait=30s", nil, &q); err != nil {
+			return err
+		}
+	}
+	switch q.State {
+	case commands.QuestionAnswered, commands.QuestionDefaulted:
+	default:
+		return commands.Refuse(commands.NoAnswer, "nobody has answered question %s: it is %s", q.ShortID, q.State).Hinting("do what is safe without an answer, or end")
+	}
+	if !w.a.forPeople() {
+		return w.a.print(q, []any{q}, table{names: []string{q.Answer}})
+	}
+	_, err := fmt.Fprintln(w.a.out, q.Answer)
+	return err
+}

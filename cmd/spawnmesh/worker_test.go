@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+)
+
+// An agent says how far it is, asks, and gets the answer of a person at the hub; people at both sides see all of it.
+func TestAnAgentTalksByTheCommand(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
+	w := program + " worker "
+	id := h.spawn("--spoke", "attic", "--title", "deployer", "--", "sh", "-c", "set -e; "+w+"start; "+w+"progress --current 1 --total 4 --unit steps --step planning; "+
+		"echo diff >plan; got=$("+w+"ask 'deploy now?' --key deploy --option allow --option deny --deadline 1h --data plan); echo got $got; "+
+		"again=$("+w+"ask 'deploy now?' --key deploy --option allow --option deny --data plan); echo again $again; "+w+"show -o json | grep -c '\"answer\": \"allow\"'; "+
+		w+"ask 'anybody?' --deadline 1s || echo code $?; "+w+"progress || echo code $?")
+	h.until(id, func(v hub.AgentView) bool { return v.State == commands.AwaitingInput })
+	short := strings.Fields(h.do("inbox"))
+	require.Regexp(t, `(?m)^ID +AGENT +ON +AGE +DEADLINE +QUESTION\n\S+ +`+commands.ShortID(id)+` +attic +\S+ +in \S+ +deploy now\?\n$`, h.do("inbox"))
+	q := short[6]
+	require.Regexp(t, `(?m)^options +allow, deny\ndefault +deny\ntext +deploy now\?\n\ndiff\n`, h.do("inbox", "show", q))
+	require.Regexp(t, `(?m)^\S+ +`+commands.ShortID(id)+` +here .* deploy now\?\n$`, s.do("inbox"))
+	for _, at := range []hand{h, s} {
+		require.Contains(t, at.do("why", id), `it asks, and waits until `)
+		require.Contains(t, at.do("why", id), `then the answer is "deny": deploy now?`)
+		require.Contains(t, at.run("", "status", id).err, "answer "+q+" --option 'allow|deny'")
+	}
+	require.Regexp(t, `(?m)^progress +1 of 4 steps \(25%\): planning, `, s.do("status", id))
+	h.until(id, func(hub.AgentView) bool {
+		return strings.Contains(h.do("status", id), "1 of 4 steps (25%): planning, ")
+	})
+	require.Contains(t, h.do("api", "GET", "/tasks/"+id+"/progress"), `"percent":25`)
+	require.Contains(t, s.do("api", "GET", "/tasks/"+id+"/progress"), `"percent":25`)
+	h.refused(exitMisuse, `"perhaps" is not one of the options: allow, deny`, "answer", q, "perhaps")
+
+	require.Equal(t, "question "+q+" is answered: allow\n", h.do("answer", q, "--option", "allow", "--reason", "looked at it"))
+
+	v := h.ends(id)
+	require.Equal(t, commands.Completed, v.State, "%s", h.do("logs", id))
+	require.Regexp(t, `(?s)got allow\nagain allow\n1\ncode 11\ncode 2\n$`, h.do("logs", id, "--stream", "stdout"))
+	require.Regexp(t, `(?m)^answer +allow\nanswered +.* by uid:\d+\nreason +looked at it$`, s.do("inbox", "show", q))
+	s.refused(exitConflict, "has answered", "answer", q, "deny")
+	require.Equal(t, "", h.do("inbox", "-o", "name"))
+	h.refused(exitMisuse, "this is not inside an agent", "worker", "show")
+	h.refused(exitNotFound, "no question", "answer", "zzzzzzzz", "x")
+}

@@ -1,0 +1,218 @@
+package spoke_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// inquire asks in the name of an agent.
+func inquire(t *testing.T, c *door.Client, a door.Ask) (q store.Question) {
+	t.Helper()
+	require.NoError(t, c.Do(t.Context(), "POST", "/v1/questions", a, &q))
+	return q
+}
+
+// answered waits for the answer in the name of an agent.
+func answered(t *testing.T, c *door.Client, id string) (q store.Question) {
+	t.Helper()
+	ctx, done := context.WithTimeout(t.Context(), meshtest.Patience)
+	defer done()
+	for q.State == "" || q.State == commands.QuestionOpen {
+		require.NoError(t, c.Do(ctx, "GET", "/v1/questions/"+id+"?wait=20s", nil, &q))
+	}
+	return q
+}
+
+// seen waits until an instance shows a question as what says.
+func seen(t *testing.T, i *meshtest.Instance, id string, ok func(api.Question) bool) (q api.Question) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		q = api.Question{}
+		err := i.Ask(t, http.MethodGet, "/api/v1/questions/"+id, nil, &q)
+		return err == nil && ok(q)
+	}, meshtest.Patience, 20*time.Millisecond, "question %s: %+v", id, &q)
+	return q
+}
+
+func is(state string) func(api.Question) bool {
+	return func(q api.Question) bool { return string(q.State) == state }
+}
+
+var allow = door.Ask{Key: "deploy", Text: "deploy?", Options: []string{"allow", "deny"}, DeadlineMS: 3_600_000}
+
+// A question reaches the hub, the answer the agent, and both sides know who gave it. A later answer is told whose was first.
+func TestAnAgentIsAnswered(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	c := doorOf(s, task, 1)
+
+	q := inquire(t, c, allow)
+
+	m.Await(t, task, commands.AwaitingInput)
+	shown := seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
+	require.Equal(t, []string{"deploy?", "deny", "attic"}, []string{shown.Text, shown.Default, shown.Spoke})
+	require.Error(t, m.Hub.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "perhaps"}, nil))
+	require.Equal(t, q.ID, inquire(t, c, allow).ID, "it is the same question")
+	other := allow
+	other.Text = "deploy twice?"
+	require.Equal(t, commands.Idempotency, commands.CodeOf(c.Do(t.Context(), "POST", "/v1/questions", other, nil)))
+
+	m.Hub.Do(t, "POST", "/api/v1/questions/"+shown.ShortID+"/answer", api.NewAnswer{Answer: "allow", Reason: "looked at it"}, nil)
+
+	got := answered(t, c, q.ID)
+	require.Equal(t, []string{"answered", "allow", "looked at it"}, []string{got.State, got.Answer, got.Reason})
+	shown = seen(t, m.Hub.Instance, q.ID, is(commands.QuestionAnswered))
+	require.Equal(t, got.AnsweredBy, shown.AnsweredBy)
+	require.NotEmpty(t, shown.AnsweredBy)
+	m.Await(t, task, commands.Running)
+	for _, i := range []*meshtest.Instance{m.Hub.Instance, s.Instance} {
+		err := i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "deny"}, nil)
+		require.Equal(t, commands.Conflict, commands.CodeOf(err))
+		require.ErrorContains(t, err, `has answered "allow"`)
+	}
+	require.Equal(t, "allow", inquire(t, c, allow).Answer)
+}
+
+// Of several who answer at once one wins, on the hub and on the host, and all see the same answer.
+func TestTheFirstAnswerWins(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	c := doorOf(s, task, 1)
+	q := inquire(t, c, door.Ask{Key: "name", Text: "which name?"})
+	seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
+	var all sync.WaitGroup
+	for _, name := range strings.Fields("a b c d e f g h") {
+		for _, i := range []*meshtest.Instance{m.Hub.Instance, s.Instance} {
+			all.Go(func() {
+				_ = i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: i.Name + " " + name}, nil)
+			})
+		}
+	}
+	all.Wait()
+	got := answered(t, c, q.ID)
+	shown := seen(t, m.Hub.Instance, q.ID, func(q api.Question) bool { return is(commands.QuestionAnswered)(q) && q.Sent == nil })
+	require.Equal(t, got.Answer, shown.Answer)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answered'`))
+}
+
+// A question that nobody answers in time is answered by its default, and else not at all: both sides learn it.
+func TestNobodyAnswersInTime(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	c := doorOf(s, task, 1)
+	for key, x := range map[string]struct {
+		ask     door.Ask
+		outcome string
+		answer  string
+	}{
+		"a default":     {door.Ask{Options: []string{"a", "b"}, Default: "b"}, commands.QuestionDefaulted, "b"},
+		"deny":          {door.Ask{Options: []string{"allow", "deny"}}, commands.QuestionDefaulted, "deny"},
+		"no way to say": {door.Ask{}, commands.QuestionUnanswered, ""},
+	} {
+		x.ask.Key, x.ask.Text, x.ask.DeadlineMS = key, "what now?", 1000
+		q := inquire(t, c, x.ask)
+		got := answered(t, c, q.ID)
+		require.Equal(t, []string{x.outcome, x.answer}, []string{got.State, got.Answer}, key)
+		require.Equal(t, x.answer, seen(t, m.Hub.Instance, q.ID, is(x.outcome)).Answer)
+	}
+	m.Await(t, task, commands.Running)
+}
+
+// An answer that was given while the link was down, while either side was stopped, or in between gets to the agent.
+func TestAnAnswerSurvives(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	c := doorOf(s, task, 1)
+	q := inquire(t, c, door.Ask{Key: "1", Text: "first?"})
+	seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
+
+	s.Proxy.Cut()
+	m.Hub.Do(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "over the cut"}, nil)
+	require.NotNil(t, seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen)).Sent)
+	err := m.Hub.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "again"}, nil)
+	require.ErrorContains(t, err, "has not confirmed yet")
+	m.Stop(t, "hub")
+	m.Start(t, "hub")
+	s.Proxy.Heal()
+	require.Equal(t, "over the cut", answered(t, c, q.ID).Answer)
+
+	q = inquire(t, c, door.Ask{Key: "2", Text: "second?"})
+	seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
+	m.Stop(t, "attic")
+	m.Hub.Do(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "to one that was away"}, nil)
+	m.Start(t, "attic")
+	require.Equal(t, "to one that was away", answered(t, c, q.ID).Answer)
+	require.Equal(t, "to one that was away", seen(t, m.Hub.Instance, q.ID, is(commands.QuestionAnswered)).Answer)
+}
+
+// The answer waits for the next attempt where the one that asked is lost, which is claimed when the answer is there.
+func TestAnAnswerWaitsForTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	order := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}, OnLoss: commands.LossReruns, MaxRetries: 3}}
+	task := m.Order(t, order)
+	m.Await(t, task, commands.Running)
+	q := inquire(t, doorOf(s, task, 1), allow)
+	m.Await(t, task, commands.AwaitingInput)
+
+	shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+	m.Stop(t, "attic")
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+	m.Start(t, "attic")
+
+	require.Eventually(t, func() bool {
+		return s.Count(t, `SELECT count(*) FROM parked WHERE task = $1 AND why = 'awaiting_input'`, task) == 1
+	}, meshtest.Patience, 20*time.Millisecond)
+	require.Equal(t, commands.AwaitingInput, m.Agent(t, task).State)
+	m.Hub.Do(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "allow"}, nil)
+	require.Eventually(t, func() bool {
+		return s.Count(t, `SELECT count(*) FROM leases WHERE task = $1 AND attempt = 2 AND type = 'resume' AND started_at IS NOT NULL`, task) == 1
+	}, meshtest.Patience, 20*time.Millisecond)
+	require.Equal(t, "allow", inquire(t, doorOf(s, task, 2), allow).Answer, "at once")
+	m.Await(t, task, commands.Running)
+}
+
+// A kill ends what an agent asks, on both sides, whether it runs or waits for the answer without an attempt.
+func TestAKillEndsTheQuestion(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	q := inquire(t, doorOf(s, task, 1), allow)
+	seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
+
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", api.KillRequest{Reason: "no more"}, nil)
+
+	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
+	for _, i := range []*meshtest.Instance{m.Hub.Instance, s.Instance} {
+		seen(t, i, q.ID, is(commands.QuestionWithdrawn))
+		err := i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "allow"}, nil)
+		require.Equal(t, commands.Conflict, commands.CodeOf(err))
+		var list api.QuestionList
+		i.Do(t, "GET", "/api/v1/questions", nil, &list)
+		require.Empty(t, list.Items)
+	}
+}

@@ -1,0 +1,175 @@
+package backlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// A Question is what an agent that runs here has asked, and what was answered.
+type Question = store.Question
+
+// An Inquiry is a question as its agent asks it.
+type Inquiry struct {
+	Key  string // the agent's own: what it asks again with the same key is the same question
+	What commands.Question
+	For  time.Duration // until the deadline
+}
+
+func (i *Inquiry) validate() error {
+	if err := checkText("the key of the question", i.Key, MaxKey, true); err != nil {
+		return err
+	}
+	switch {
+	case i.Key == "":
+		return commands.Refuse(commands.Validation, "the question has no key").Hinting("give it a name of its own, by which it is known when it is asked again")
+	case i.For < time.Second || i.For > commands.MaxQuestionFor:
+		return commands.Refuse(commands.Validation, "a question may wait for 1s to 30d, not %s", i.For)
+	}
+	i.What.Default = i.What.Fallback()
+	return i.What.CheckText()
+}
+
+// questionID follows from task and key, so that what is asked again after a restore is the same question.
+func (b *Backlog) questionID(task, key string) string {
+	sum := sha256.Sum256([]byte(string(b.db.Self()) + "\x00" + task + "\x00" + key))
+	id, _ := uuid.FromBytes(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return id.String()
+}
+
+// Ask keeps a question of the attempt of f, and its task waits for an answer. One with the same key is the same
+// question: it is returned as it stands, be it answered.
+func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err error) {
+	if err := i.validate(); err != nil {
+		return q, err
+	}
+	err = b.db.Tx(ctx, "asking a question", func(ctx context.Context, tx *store.Tx) error {
+		m := Moved{Task: f.Task, Attempt: f.Attempt, Epoch: f.Epoch, State: commands.AwaitingInput}
+		var workspace string
+		var asking bool
+		var digest []byte
+		err := tx.QueryRow(ctx, statement("hold_asker"), f.Task, f.Attempt, f.Epoch).Scan(&workspace, &asking, &m.Conn, &m.Asked.Command, &digest)
+		if err == pgx.ErrNoRows {
+			return overtaken(ctx, tx, f)
+		}
+		if err != nil {
+			return err
+		}
+		m.Asked.Digest = hex.EncodeToString(digest)
+		fresh := false
+		if q, fresh, err = b.findOrAsk(ctx, tx, f, workspace, i); err != nil || q.State != commands.QuestionOpen || !fresh && asking {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement("begin_waiting"), f.Task); err != nil {
+			return err
+		}
+		if fresh {
+			tx.Audit(store.AuditRow{Actor: "self", Action: "task.asked", Object: f.Task, Why: commands.Clip(q.Text)})
+		}
+		if m.Conn == "" {
+			return nil
+		}
+		m.Question = q.Asked(f.Attempt)
+		return b.moved(ctx, tx, []Moved{m})
+	})
+	return q, err
+}
+
+// findOrAsk returns the question with the key of i, and whether it was not asked before.
+func (b *Backlog) findOrAsk(ctx context.Context, tx *store.Tx, f Fence, workspace string, i Inquiry) (q Question, fresh bool, err error) {
+	list, err := questions(tx.Query(ctx, statement("question_by_key"), f.Task, i.Key))
+	if err != nil {
+		return q, false, err
+	}
+	if len(list) > 0 {
+		q = list[0]
+		if w := i.What; q.Text != w.Text || !slices.Equal(q.Options, w.Options) || q.Default != w.Default || q.Data != w.Data {
+			return q, false, commands.Refuse(commands.Idempotency, "another question was asked with the key %q", commands.Clip(i.Key)).Hinting("ask this one with a key of its own")
+		}
+		return q, false, nil
+	}
+	n := 0
+	if err := tx.QueryRow(ctx, `SELECT count(*) FROM questions WHERE task = $1`, f.Task).Scan(&n); err != nil {
+		return q, false, err
+	}
+	if n >= commands.MaxQuestions {
+		return q, false, commands.Refuse(commands.TooMany, "agent %s has asked %d questions, which is the limit", commands.ShortID(f.Task), n)
+	}
+	q = Question{ID: b.questionID(f.Task, i.Key), Task: f.Task, Attempt: f.Attempt, Text: i.What.Text, Options: i.What.Options, Default: i.What.Default, Data: i.What.Data, State: commands.QuestionOpen}
+	err = tx.QueryRow(ctx, statement("ask_question"), q.ID, workspace, f.Task, f.Attempt, i.Key, q.Text, orEmpty(q.Options), q.Default, q.Data, i.For).Scan(&q.AskedAt, &q.Deadline)
+	q.ShortID = commands.ShortID(q.ID)
+	return q, true, err
+}
+
+// orEmpty is list, or one that is empty and not NULL.
+func orEmpty(list []string) []string { return append([]string{}, list...) }
+
+func questions(rows pgx.Rows, err error) ([]Question, error) {
+	if err != nil {
+		return nil, fmt.Errorf("reading questions: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q Question, err error) {
+		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Title, &q.Hub)
+		q.ShortID = commands.ShortID(q.ID)
+		return q, err
+	})
+}
+
+func (b *Backlog) readQuestions(ctx context.Context, name string, args ...any) (list []Question, err error) {
+	err = b.db.Read(ctx, "reading questions", func(ctx context.Context, conn *pgxpool.Conn) error {
+		list, err = questions(conn.Query(ctx, statement(name), args...))
+		return err
+	})
+	return list, err
+}
+
+// Question returns a question by its id.
+func (b *Backlog) Question(ctx context.Context, id string) (Question, error) {
+	list, err := b.readQuestions(ctx, "question_by_id", id)
+	if err == nil && len(list) == 0 {
+		err = unknownQuestion(id)
+	}
+	if err != nil {
+		return Question{}, err
+	}
+	return list[0], nil
+}
+
+// Questions returns those that the agent of a task has asked, the oldest first.
+func (b *Backlog) Questions(ctx context.Context, task string) ([]Question, error) {
+	return b.readQuestions(ctx, "questions_of", task)
+}
+
+// OpenQuestions returns those that wait for an answer, the newest first.
+func (b *Backlog) OpenQuestions(ctx context.Context, limit int) ([]Question, error) {
+	return b.readQuestions(ctx, "open_questions", limit)
+}
+
+// QuestionsNamed returns those that a person means by an id, a short id or a part of one.
+func (b *Backlog) QuestionsNamed(ctx context.Context, ref string) ([]Question, error) {
+	ids, ok := commands.NamedIDs(ref)
+	switch {
+	case !ok:
+		return nil, nil
+	case ids.Tail:
+		return b.readQuestions(ctx, "questions_named", ids.Low, ids.High)
+	case ids.Low == ids.High:
+		return b.readQuestions(ctx, "question_by_id", ids.Low)
+	}
+	return nil, nil
+}
+
+func unknownQuestion(id string) error {
+	return commands.Refuse(commands.NotFound, "no question %s here", commands.Clip(id))
+}
