@@ -16,7 +16,7 @@ import (
 // of states and every trigger, nothing else.
 func TestTransitionTable(t *testing.T) {
 	want := map[Trigger]string{
-		ByClaim: "queued>claimed", ByStart: "claimed>running", ByLoss: "claimed>queued running>queued",
+		ByClaim: "queued>claimed", ByStart: "claimed>running", ByLoss: "claimed>queued running>queued queued>awaiting_input",
 		ByNoStart: "claimed>unavailable", ByUnavailable: "queued>unavailable",
 		ByQuestion: "running>awaiting_input", ByAnswer: "awaiting_input>running awaiting_input>queued",
 		ByPause: "queued>paused running>paused", ByResume: "paused>queued paused>running",
@@ -27,7 +27,7 @@ func TestTransitionTable(t *testing.T) {
 		ByChanges:  "in_review>running in_review>queued", ByApproval: "in_review>approved",
 		ByMerge: "approved>completed", ByConflict: "approved>running approved>queued",
 		ByFailure:   "queued>failed claimed>failed running>failed awaiting_input>failed paused>failed blocked>failed in_review>failed approved>failed",
-		ByCancel:    "queued>cancelled paused>cancelled blocked>cancelled",
+		ByCancel:    "queued>cancelled awaiting_input>cancelled paused>cancelled blocked>cancelled",
 		ByCancelled: "claimed>cancelled running>cancelled awaiting_input>cancelled in_review>cancelled approved>cancelled",
 		ByExpiry:    "queued>expired claimed>expired running>expired awaiting_input>expired paused>expired blocked>expired in_review>expired approved>expired",
 		ByRetry:     "failed>queued unavailable>queued expired>queued cancelled>queued",

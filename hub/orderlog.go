@@ -46,7 +46,7 @@ func (h *Hub) sayMoved(ctx context.Context, batch []*store.Incoming) {
 		switch b, refusal := m.Body.(*commands.RefusedBody); {
 		case refusal && !other:
 			h.sayRefusal(ctx, m, b, spoke)
-		case refusal && question == commands.KillKind:
+		case refusal && (question == commands.KillKind || question == commands.AnswerKind):
 			h.Log.InfoContext(ctx, "order refused", "kind", question, "id", b.Task, "connection", spoke, "code", b.Code)
 		case !other:
 			h.sayReport(ctx, m, spoke)
@@ -74,6 +74,10 @@ func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
 	case *commands.Ended:
 		about := because([]any{"id", b.Task, "connection", spoke, "attempt", b.Attempt, "outcome", b.Outcome, "state", b.State}, b.Reason)
 		h.Log.InfoContext(ctx, "agent ended", append(about, b.Exit.Logged()...)...)
+	case *commands.Question:
+		h.Log.InfoContext(ctx, "agent asks", "id", b.Task, "connection", spoke, "attempt", b.Attempt, "question", commands.ShortID(b.Question))
+	case *commands.Answered:
+		h.Log.InfoContext(ctx, "question closed", "id", b.Task, "connection", spoke, "question", commands.ShortID(b.Question), "outcome", b.Outcome)
 	case *commands.Result:
 		h.sayResult(ctx, b, spoke)
 	}

@@ -18,6 +18,9 @@ const (
 	SocketVariable = "SPAWNMESH_SOCKET"
 	TokenVariable  = "SPAWNMESH_TOKEN_FILE"
 	untilVariable  = "SPAWNMESH_DEADLINE"
+
+	checkpointVariable = "SPAWNMESH_CHECKPOINT"
+	sessionVariable    = "SPAWNMESH_SESSION"
 )
 
 // doorVariables say where the door of an attempt is that is about to start.
@@ -32,6 +35,9 @@ func (r *run) doorVariables(ids map[string]string) {
 // openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor].
 func (s *Spoke) openDoor(r *run) error {
 	d, err := door.Open(r.own().Door, int(r.user.ID), door.Room{Backlog: s.backlog, Fence: r.fence, Deadline: r.until,
+		Keep: func(ctx context.Context, data []byte, session *string) (time.Time, error) {
+			return s.keepCheckpoint(ctx, r, data, session)
+		},
 		News: s.news.next, Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
 	if err != nil {
 		return &supervisor.StartError{Reason: supervisor.HostFault, Text: err.Error()}

@@ -34,6 +34,7 @@ type run struct {
 	seen   time.Time             // when an earlier process last knew of its agent; zero = there was none
 	until  time.Time             // when it is ended at the latest; zero = never, or not known
 	door   *door.Door            // nil until it is open
+	keeps  sync.Mutex            // held while its agent's checkpoint changes: of two at once one would remove the file of the other
 	said   *backlog.Step         // what its agent has said of its progress last; nil = nothing
 	agent  *supervisor.Agent     // nil until started
 	left   []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet

@@ -166,6 +166,9 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	}
 	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
 	r.doorVariables(command.IDs)
+	if err := s.handOver(ctx, r, command.IDs); err != nil {
+		return nil, err
+	}
 	command.Trace = r.trace()
 	spec, err := command.Spec()
 	if err != nil {
@@ -181,7 +184,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err := env.giveFiles(own, r.user.ID); err != nil {
 		return nil, err
 	}
-	if err := s.openDoor(r); err != nil {
+	if err := errors.Join(giveCheckpoint(r), s.openDoor(r)); err != nil {
 		return nil, err
 	}
 	return supervisor.Start(ctx, r.control(), spec)

@@ -41,6 +41,9 @@ func (s *Spoke) sweep(ctx context.Context) error {
 			if unsent, known := s.output.Unsent(); known {
 				retired = time.Now()
 				s.retire(ctx, unsent)
+				if err := s.retireCheckpoints(ctx); err != nil && ctx.Err() == nil {
+					s.Log.WarnContext(ctx, "removing checkpoints of agents that are over; it is tried again", "err", err)
+				}
 				s.sayKept(ctx)
 			}
 		}

@@ -17,8 +17,8 @@ func (a *app) inboxCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "inbox", Short: "List the questions of agents that wait for an answer", Args: cobra.NoArgs,
 		Long: `List the questions of agents that wait for an answer, newest first: on a hub those of
-the agents that it ordered, on a spoke those of the agents that run on this host, also
-while no spoke runs.
+the agents that it ordered, on a spoke those of the agents that run on this host,
+also while no spoke runs.
 
 What an agent asks is its own words: its host and its program may have chosen any.`,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -19,8 +19,8 @@ func (a *app) answerCommand() *cobra.Command {
 	var option, reason string
 	c := &cobra.Command{
 		Use: "answer ID [TEXT]", Short: "Answer a question of an agent", Args: cobra.RangeArgs(1, 2),
-		Long: `Answer a question of an agent; inbox lists them. The first answer counts: where somebody
-was faster the exit code is 4.
+		Long: `Answer a question of an agent; inbox lists them. The first answer counts: where
+somebody was faster the exit code is 4.
 
 On a hub the answer is stored before this returns, and reaches a spoke that is away
 when it is back. This waits up to 5s for the spoke to confirm it.`,

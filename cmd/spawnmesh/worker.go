@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,7 @@ While the spoke is away, as while it is restarted, they ask again for --patience
 attempt that was replaced, or is being ended, may say nothing more: exit code 4.`,
 	}
 	c.PersistentFlags().Var(&w.patience, "patience", "ask again for so long while the spoke is away")
-	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.askCommand(), w.showCommand())
+	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.checkpointCommand(), w.askCommand(), w.showCommand())
 	return c
 }
 
@@ -111,6 +113,65 @@ the next heartbeat, at its hub; the newest 100 of each attempt are kept.`,
 	c.Flags().StringVar(&p.Unit, "unit", "", "what both numbers count")
 	c.Flags().StringVar(&p.Step, "step", "", "what it does now, in a `TEXT` of one line")
 	return c
+}
+
+func (w *worker) checkpointCommand() *cobra.Command {
+	var session string
+	c := &cobra.Command{
+		Use: "checkpoint [FILE|-]", Short: "Keep something for the next attempt", Args: cobra.MaximumNArgs(1),
+		Long: `Keep what is in FILE, or on standard input, for the next attempt of this agent: up to
+1 MiB, in place of what was kept before. The next attempt finds it in the file that
+SPAWNMESH_CHECKPOINT names, and the id of --session in SPAWNMESH_SESSION.`,
+		Example: "  spawnmesh worker checkpoint state.json --session 4f1c",
+		RunE: func(c *cobra.Command, args []string) error {
+			named := c.Flags().Changed("session")
+			if len(args) == 0 && !named {
+				return misuse("nothing is to be kept").Hinting("name a file, - for standard input, or give --session")
+			}
+			if len(args) == 1 {
+				if err := w.keep(c.Context(), args[0]); err != nil {
+					return err
+				}
+			}
+			if !named {
+				return nil
+			}
+			return w.ask(c.Context(), http.MethodPut, "/v1/session", door.Session{ID: session}, nil)
+		},
+	}
+	c.Flags().StringVar(&session, "session", "", "keep the `ID` of a session of the agent's runtime")
+	return c
+}
+
+// keep sends what is in a file as it is.
+func (w *worker) keep(ctx context.Context, file string) error {
+	raw, err := w.read(file)
+	if err != nil {
+		return err
+	}
+	c, err := w.client()
+	if err == nil {
+		err = c.Send(ctx, http.MethodPut, "/v1/checkpoint", raw, nil)
+	}
+	return err
+}
+
+// read reads a file of any bytes; - is standard input.
+func (w *worker) read(file string) ([]byte, error) {
+	in := w.a.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, misuse("the checkpoint cannot be read: %v", err).Hinting("name a file that is there")
+		}
+		defer f.Close()
+		in = f
+	}
+	raw, err := io.ReadAll(io.LimitReader(in, door.MaxCheckpoint+1))
+	if err == nil && len(raw) > door.MaxCheckpoint {
+		err = misuse("the checkpoint is larger than %d bytes", door.MaxCheckpoint).Hinting("keep less, and the rest elsewhere")
+	}
+	return raw, err
 }
 
 func (w *worker) showCommand() *cobra.Command {

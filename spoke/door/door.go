@@ -15,6 +15,7 @@
 package door
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -41,11 +42,16 @@ const (
 	bodyTime    = 10 * time.Second
 )
 
+// MaxCheckpoint is how many bytes an agent may keep for its next attempt.
+const MaxCheckpoint = 1 << 20
+
 // A Room is the attempt that a door leads to.
 type Room struct {
 	Backlog  *backlog.Backlog
 	Fence    backlog.Fence
 	Deadline time.Time // when the attempt is ended at the latest; zero = none
+	// Keep keeps data for the next attempt, and the id of a session; what is nil stays as it is.
+	Keep func(ctx context.Context, data []byte, session *string) (time.Time, error)
 	// News returns what is closed when something may have changed that an agent waits for.
 	News func() <-chan struct{}
 	// Progressed is told what the agent has said of its progress, after it is stored.

@@ -35,6 +35,8 @@ func (d *Door) routes() http.Handler {
 	mux.HandleFunc("GET /v1/attempt", reply(d.show))
 	mux.HandleFunc("POST /v1/heartbeat", taking(d.heartbeat))
 	mux.HandleFunc("POST /v1/progress", taking(d.progress))
+	mux.HandleFunc("PUT /v1/checkpoint", d.checkpoint)
+	mux.HandleFunc("PUT /v1/session", taking(d.session))
 	mux.HandleFunc("POST /v1/questions", taking(d.ask))
 	mux.HandleFunc("GET /v1/questions/{question}", reply(d.await))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -2,8 +2,10 @@ package door
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -29,5 +31,25 @@ func (d *Door) progress(r *http.Request, p commands.Progress) (Noted, error) {
 	if err == nil && d.room.Progressed != nil {
 		d.room.Progressed(backlog.Step{Progress: p, Attempt: d.room.Fence.Attempt, At: at})
 	}
+	return Noted{at}, err
+}
+
+// checkpoint keeps the body as it is.
+func (d *Door) checkpoint(w http.ResponseWriter, r *http.Request) {
+	data, err := readBody(w, r, MaxCheckpoint)
+	var at time.Time
+	if err == nil {
+		at, err = d.room.Keep(r.Context(), append([]byte{}, data...), nil)
+	}
+	control.Reply(w, Noted{at}, err)
+}
+
+// A Session is one of the runtime of an agent.
+type Session struct {
+	ID string `json:"session"`
+}
+
+func (d *Door) session(r *http.Request, s Session) (Noted, error) {
+	at, err := d.room.Keep(r.Context(), nil, &s.ID)
 	return Noted{at}, err
 }

@@ -129,7 +129,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 
 // reading are the methods that change nothing.
 var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastSteps", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
+	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
@@ -339,6 +339,13 @@ var writing = map[string]func(s scene) do{
 		f := s.started()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			_, err := s.backlog.SayProgress(ctx, f, commands.Progress{Step: "here"})
+			return nil, err
+		}
+	},
+	"Backlog.KeepCheckpoint": func(s scene) do {
+		f, session := s.started(), "abc"
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			_, err := s.backlog.KeepCheckpoint(ctx, f, backlog.Checkpoint{Digest: strings.Repeat("ab", 32), Size: 7, Session: &session})
 			return nil, err
 		}
 	},

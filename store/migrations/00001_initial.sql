@@ -634,6 +634,17 @@ CREATE TABLE progress (
     PRIMARY KEY (task, attempt, n)
 );
 
+-- What agents keep for their next attempts: the data is in a file of the data directory, by its digest.
+CREATE TABLE task_checkpoints (
+    task       uuid PRIMARY KEY,
+    workspace  text NOT NULL,
+    attempt    int NOT NULL,              -- that kept it
+    digest     text NOT NULL,             -- SHA-256, hex; '' = no data
+    size       bigint NOT NULL,
+    session    text NOT NULL,             -- the id of a session of the agent's runtime; '' = none
+    at         timestamptz NOT NULL
+);
+
 -- What agents that run here have asked people. A question is of its task: whichever attempt asks it again gets the
 -- answer. One whose task has ended is withdrawn, whatever its row says.
 CREATE TABLE questions (
@@ -1465,6 +1476,7 @@ BEGIN
     DELETE FROM ended_attempts WHERE task = ANY (old);
     DELETE FROM progress WHERE task = ANY (old);
     DELETE FROM questions WHERE task = ANY (old);
+    DELETE FROM task_checkpoints WHERE task = ANY (old);
     DELETE FROM ended e USING tasks t WHERE t.id = ANY (old) AND e.workspace = t.workspace AND e.state = t.state::text AND e.task = t.id;
     DELETE FROM task_bodies WHERE task = ANY (old);
     DELETE FROM tasks WHERE id = ANY (old);
@@ -1643,7 +1655,7 @@ DECLARE
     here text := 'workspace = (SELECT nullif(current_setting(''spawnmesh.workspace'', true), ''''))';
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
-    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'questions', 'classes', 'counts', 'tallies',
+    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'questions', 'task_checkpoints', 'classes', 'counts', 'tallies',
         'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'account_limits', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);

@@ -1,0 +1,162 @@
+package spoke
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/crash"
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// What an agent keeps for its next attempt is in a file of the data directory, named by its digest, and the database
+// says which one counts. The order matters for a crash: the new file is whole and on the disk before the database names
+// it, and the old one goes after that.
+
+// checkpointFile is what holds the checkpoint of a task, in the directory of an attempt's door, too.
+const checkpointFile = "checkpoint"
+
+func checkpointDir(dataDir, task string) string { return filepath.Join(dataDir, "checkpoints", task) }
+
+// keepCheckpoint keeps data as the checkpoint of an attempt, and session as the id of its runtime's session; what is nil stays.
+func (s *Spoke) keepCheckpoint(ctx context.Context, r *run, data []byte, session *string) (time.Time, error) {
+	r.keeps.Lock()
+	defer r.keeps.Unlock()
+	c := backlog.Checkpoint{Session: session}
+	dir := checkpointDir(s.Dir, r.fence.Task)
+	if data != nil {
+		sum := sha256.Sum256(data)
+		c.Digest, c.Size = hex.EncodeToString(sum[:]), int64(len(data))
+		if err := writeCheckpoint(dir, c.Digest, data); err != nil {
+			return time.Time{}, fmt.Errorf("keeping the checkpoint of an agent: %w", err)
+		}
+		crash.Point("wrote a checkpoint")
+	}
+	at, err := s.backlog.KeepCheckpoint(ctx, r.fence, c)
+	if data == nil {
+		return at, err
+	}
+	// The one that counts stays, be it the one before: then this attempt may keep nothing any more.
+	if last, unknown := s.backlog.LastCheckpoint(ctx, r.fence.Task); unknown == nil {
+		removeBut(dir, last.Digest)
+	}
+	return at, err
+}
+
+// writeCheckpoint makes a file durable: it is there as a whole, or not.
+func writeCheckpoint(dir, digest string, data []byte) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".draft-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, digest))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return fsync.Dir(dir)
+}
+
+// removeBut removes what is not the checkpoint that counts. What cannot be removed goes with the task.
+func removeBut(dir, digest string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.Name() != digest {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// handOver gives an attempt that is about to start what the one before has kept. A file that is not what the database says is
+// left out: the agent then begins anew.
+func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) error {
+	c, err := s.backlog.LastCheckpoint(ctx, r.fence.Task)
+	if err != nil {
+		return err
+	}
+	if c.Session != nil && *c.Session != "" {
+		ids[sessionVariable] = *c.Session
+	}
+	if c.Digest == "" {
+		return nil
+	}
+	data, err := readCheckpoint(filepath.Join(checkpointDir(s.Dir, r.fence.Task), c.Digest), c.Digest)
+	if err != nil {
+		s.Log.ErrorContext(ctx, "the checkpoint of an agent cannot be read; its attempt begins anew", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+		return nil
+	}
+	path := filepath.Join(r.own().Door, checkpointFile)
+	if err := write(r.own().Door, []placed{{path: checkpointFile, content: string(data), mode: 0o400}}); err != nil {
+		return fmt.Errorf("giving an agent its checkpoint: %w", err)
+	}
+	ids[checkpointVariable] = path
+	return nil
+}
+
+// giveCheckpoint makes the copy of an attempt its agent's own.
+func giveCheckpoint(r *run) error {
+	if r.user.ID == 0 {
+		return nil
+	}
+	err := os.Lchown(filepath.Join(r.own().Door, checkpointFile), int(r.user.ID), int(r.user.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func readCheckpoint(path, digest string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, door.MaxCheckpoint+1))
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != digest {
+		return nil, fmt.Errorf("%s is not what was kept", path)
+	}
+	return data, nil
+}
+
+// retireCheckpoints removes those of tasks that ended long ago, or are gone.
+func (s *Spoke) retireCheckpoints(ctx context.Context) error {
+	entries, err := os.ReadDir(filepath.Join(s.Dir, "checkpoints"))
+	if err != nil {
+		return nil // there are none
+	}
+	var tasks []string
+	for _, e := range entries { // one that was just made may not be in the database yet
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > time.Hour {
+			tasks = append(tasks, e.Name())
+		}
+	}
+	kept, err := s.backlog.WithCheckpoints(ctx, tasks, keepAttempts)
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		if !kept[task] {
+			err = errors.Join(err, os.RemoveAll(checkpointDir(s.Dir, task)))
+		}
+	}
+	return err
+}

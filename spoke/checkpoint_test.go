@@ -1,0 +1,64 @@
+package spoke_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
+)
+
+// What an agent keeps is in a file that only it reads, for the attempt that follows the loss of this one, at the level that the agent has.
+func TestTheNextAttemptGetsTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	order := hub.SpawnRequest{Spoke: "attic", Spawn: shell(`echo "session:$SPAWNMESH_SESSION"; cat "${SPAWNMESH_CHECKPOINT:-/dev/null}"; sleep 600`)}
+	order.Spawn.OnLoss, order.Spawn.MaxRetries = commands.LossReruns, 3
+	task := m.Order(t, order)
+	m.Await(t, task, commands.Running)
+	c := doorOf(s, task, 1)
+	keep := func(data string) error { return c.Send(t.Context(), "PUT", "/v1/checkpoint", []byte(data), nil) }
+	require.NoError(t, keep("old"))
+	require.NoError(t, keep("new\x00\xff\n"))
+	require.NoError(t, c.Do(t.Context(), "PUT", "/v1/session", door.Session{ID: "abc-1"}, nil))
+	require.Equal(t, commands.PayloadTooLarge, commands.CodeOf(keep(strings.Repeat("x", 1<<20+1))))
+	require.Equal(t, commands.Validation, commands.CodeOf(c.Do(t.Context(), "PUT", "/v1/session", door.Session{ID: strings.Repeat("x", 257)}, nil)))
+	files, err := filepath.Glob(filepath.Join(s.Dir, "checkpoints", task, "*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1, "the old one is gone")
+
+	shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+	m.Stop(t, "attic")
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+	s.Exec(t, `UPDATE tasks SET not_before = NULL`)
+	m.Start(t, "attic")
+	require.Eventually(t, func() bool {
+		s.Exec(t, `UPDATE due SET at = now()`)
+		return s.Count(t, `SELECT count(*) FROM leases WHERE task = $1 AND attempt = 2 AND started_at IS NOT NULL`, task) == 1
+	}, meshtest.Patience, 50*time.Millisecond)
+
+	out := filepath.Join(s.Dir, "agents", task, "2", "control", "stdout")
+	require.Eventually(t, func() bool {
+		raw, _ := os.ReadFile(out)
+		return bytes.Equal(raw, []byte("session:abc-1\nnew\x00\xff\n"))
+	}, meshtest.Patience, 50*time.Millisecond)
+	require.Equal(t, commands.StaleAttempt, commands.CodeOf(func() error {
+		c := doorOf(s, task, 2)
+		s.Exec(t, `UPDATE leases SET epoch = epoch + 1 WHERE task = $1`, task)
+		return c.Send(t.Context(), "PUT", "/v1/checkpoint", []byte("late"), nil)
+	}()))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM task_checkpoints WHERE task = $1 AND size = 6`, task))
+	kept, err := filepath.Glob(filepath.Join(s.Dir, "checkpoints", task, "*"))
+	require.NoError(t, err)
+	require.Equal(t, files, kept, "what is said too late takes nothing away")
+}

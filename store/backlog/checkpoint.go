@@ -1,0 +1,78 @@
+package backlog
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// maxSession bounds the id of a runtime's session, in bytes.
+const maxSession = 256
+
+// A Checkpoint is what an agent keeps for its next attempt: data in a file of the spoke, and the id of a session.
+type Checkpoint struct {
+	Digest  string  // SHA-256 of the data, hex; "" = there is none, or it stays as it is
+	Size    int64   // of the data
+	Session *string // nil = it stays as it is
+}
+
+// KeepCheckpoint notes what the agent of an attempt keeps. The file is there before.
+func (b *Backlog) KeepCheckpoint(ctx context.Context, f Fence, c Checkpoint) (at time.Time, err error) {
+	if c.Session != nil {
+		if err := checkText("the id of the session", *c.Session, maxSession, true); err != nil {
+			return at, err
+		}
+	}
+	var digest *string
+	if c.Digest != "" {
+		digest = &c.Digest
+	}
+	if digest == nil && c.Session == nil {
+		return at, commands.Refuse(commands.Validation, "the checkpoint is neither data nor a session").Hinting("give one of them")
+	}
+	err = b.byFence(ctx, "keeping the checkpoint of an agent", f, func(ctx context.Context, tx *store.Tx) error {
+		return tx.QueryRow(ctx, statement("keep_checkpoint"), f.Task, f.Attempt, f.Epoch, digest, c.Size, c.Session).Scan(&at)
+	})
+	return at, err
+}
+
+// LastCheckpoint returns what the agent of a task has kept last; the zero value for nothing.
+func (b *Backlog) LastCheckpoint(ctx context.Context, task string) (c Checkpoint, err error) {
+	err = b.db.Read(ctx, "looking for the checkpoint of an agent", func(ctx context.Context, conn *pgxpool.Conn) error {
+		session := ""
+		err := conn.QueryRow(ctx, statement("last_checkpoint"), task).Scan(&c.Digest, &c.Size, &session)
+		if err == pgx.ErrNoRows {
+			return nil
+		}
+		c.Session = &session
+		return err
+	})
+	return c, err
+}
+
+// WithCheckpoints says of which tasks the checkpoint is still wanted: those that go on, or ended less than keep ago.
+// A name that is no id is none of a task.
+func (b *Backlog) WithCheckpoints(ctx context.Context, names []string, keep time.Duration) (map[string]bool, error) {
+	var ids []string
+	for _, name := range names {
+		if id, err := uuid.Parse(name); err == nil && strings.EqualFold(id.String(), name) {
+			ids = append(ids, name)
+		}
+	}
+	wanted := map[string]bool{}
+	err := b.db.Read(ctx, "looking for tasks with checkpoints", func(ctx context.Context, conn *pgxpool.Conn) error {
+		list, err := collect[string](conn.Query(ctx, statement("with_checkpoints"), ids, keep))
+		for _, id := range list {
+			wanted[id] = true
+		}
+		return err
+	})
+	return wanted, err
+}
