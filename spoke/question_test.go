@@ -216,3 +216,18 @@ func TestAKillEndsTheQuestion(t *testing.T) {
 		require.Empty(t, list.Items)
 	}
 }
+
+// An agent may ask before the proof of its start is stored.
+func TestAnAgentIsQuickerThanItsStart(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	s.Exec(t, `UPDATE leases SET started_at = NULL WHERE task = $1`, task)
+	c := doorOf(s, task, 1)
+	asked := make(chan error, 1)
+	go func() { asked <- c.Do(t.Context(), "POST", "/v1/questions", allow, nil) }()
+	require.Never(t, func() bool { return len(asked) > 0 }, 200*time.Millisecond, 20*time.Millisecond)
+	s.Exec(t, `UPDATE leases SET started_at = now() WHERE task = $1`, task)
+	require.NoError(t, <-asked)
+}

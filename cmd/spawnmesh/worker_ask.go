@@ -21,16 +21,16 @@ func (w *worker) askCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ask QUESTION", Short: "Ask a person, and wait for the answer", Args: cobra.ExactArgs(1),
 		Long: `Ask a person, and wait for the answer, which is printed. People see the question in
-the inbox of the hub that ordered the agent, and of this host; the first answer counts.
-Meanwhile the agent is awaiting_input.
+the inbox of the hub that ordered the agent, and of this host; the first answer
+counts. Meanwhile the agent is awaiting_input.
 
 With --option only these are answers. Where nobody answers before the deadline, the
 answer is --default, else deny where that is an option; without either the exit code
 is 11.
 
-A question with the same --key is the same question: an agent that was interrupted, or
-runs again, asks once more and gets the answer, be it given meanwhile.`,
-		Example: "  spawnmesh worker ask 'deploy to production?' --key deploy --option allow --option deny --deadline 1h",
+A question with the same --key is the same question: an agent that was interrupted,
+or runs again, asks once more and gets the answer, be it given meanwhile.`,
+		Example: "  spawnmesh worker ask 'deploy now?' --key deploy --option allow --option deny",
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			q.Text, q.DeadlineMS = args[0], time.Duration(deadline).Milliseconds()
 			if q.Key == "" {

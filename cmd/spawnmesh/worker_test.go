@@ -20,6 +20,11 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 		"echo diff >plan; got=$("+w+"ask 'deploy now?' --key deploy --option allow --option deny --deadline 1h --data plan); echo got $got; "+
 		"again=$("+w+"ask 'deploy now?' --key deploy --option allow --option deny --data plan); echo again $again; "+w+"show -o json | grep -c '\"answer\": \"allow\"'; "+
 		w+"ask 'anybody?' --deadline 1s || echo code $?; "+w+"progress || echo code $?")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(h.run("", "status", id).out, h.run("", "logs", id))
+		}
+	})
 	h.until(id, func(v hub.AgentView) bool { return v.State == commands.AwaitingInput })
 	short := strings.Fields(h.do("inbox"))
 	require.Regexp(t, `(?m)^ID +AGENT +ON +AGE +DEADLINE +QUESTION\n\S+ +`+commands.ShortID(id)+` +attic +\S+ +in \S+ +deploy now\?\n$`, h.do("inbox"))

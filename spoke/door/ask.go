@@ -22,6 +22,7 @@ type Ask struct {
 const (
 	longestWait = 30 * time.Second
 	lookAgain   = 5 * time.Second
+	startTime   = 10 * time.Second // that the proof of a start may take to be stored: an agent can be quicker
 )
 
 func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
@@ -29,7 +30,17 @@ func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 	if a.DeadlineMS != 0 {
 		i.For = time.Duration(min(max(a.DeadlineMS, 0), commands.MaxQuestionFor.Milliseconds()+1)) * time.Millisecond
 	}
-	return d.room.Backlog.Ask(r.Context(), d.room.Fence, i)
+	for until := time.Now().Add(startTime); ; {
+		q, err := d.room.Backlog.Ask(r.Context(), d.room.Fence, i)
+		if commands.CodeOf(err) != commands.NotReady || time.Now().After(until) {
+			return q, err
+		}
+		select {
+		case <-r.Context().Done():
+			return q, err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // await returns a question once it is closed, or as it stands after the wait. An attempt that was replaced waits for nothing.

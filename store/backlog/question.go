@@ -48,6 +48,9 @@ func (b *Backlog) questionID(task, key string) string {
 	return id.String()
 }
 
+// errNotStarted is for an agent that asks before the proof of its start is stored, which is under way.
+var errNotStarted = commands.Refuse(commands.NotReady, "the start of this attempt is not recorded yet").Hinting("ask again in a moment")
+
 // Ask keeps a question of the attempt of f, and its task waits for an answer. One with the same key is the same
 // question: it is returned as it stands, be it answered.
 func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err error) {
@@ -57,11 +60,14 @@ func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err 
 	err = b.db.Tx(ctx, "asking a question", func(ctx context.Context, tx *store.Tx) error {
 		m := Moved{Task: f.Task, Attempt: f.Attempt, Epoch: f.Epoch, State: commands.AwaitingInput}
 		var workspace string
-		var asking bool
+		var started, asking bool
 		var digest []byte
-		err := tx.QueryRow(ctx, statement("hold_asker"), f.Task, f.Attempt, f.Epoch).Scan(&workspace, &asking, &m.Conn, &m.Asked.Command, &digest)
+		err := tx.QueryRow(ctx, statement("hold_asker"), f.Task, f.Attempt, f.Epoch).Scan(&workspace, &started, &asking, &m.Conn, &m.Asked.Command, &digest)
 		if err == pgx.ErrNoRows {
 			return overtaken(ctx, tx, f)
+		}
+		if err == nil && !started {
+			err = errNotStarted
 		}
 		if err != nil {
 			return err

@@ -1,10 +1,10 @@
 -- Questions of agents. Who asks or answers holds the lease of the task, and where there is none the task.
 
--- The attempt that asks, held: what asked for its task, and whether it waits already.
+-- The attempt that asks, held: whether its start is recorded, whether it waits already, and what asked for its task.
 -- name: hold_asker
-SELECT l.workspace, l.asking, coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest FROM leases l JOIN tasks t ON t.id = l.task
+SELECT l.workspace, l.started_at IS NOT NULL, l.asking, coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest FROM leases l JOIN tasks t ON t.id = l.task
 -- include: by_fence
-AND l.started_at IS NOT NULL FOR UPDATE OF l
+FOR UPDATE OF l
 
 -- name: question_columns
 SELECT q.id::text, q.task::text, q.attempt, q.question, q.options, q.fallback, q.data, q.asked_at, q.deadline,
