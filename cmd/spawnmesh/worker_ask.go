@@ -49,7 +49,7 @@ or runs again, asks once more and gets the answer, be it given meanwhile.`,
 		},
 	}
 	c.Flags().StringVar(&q.Key, "key", "", "the agent's own `NAME` of the question")
-	c.Flags().StringArrayVar(&q.Options, "option", nil, "an answer that there is (repeatable)")
+	c.Flags().StringArrayVar(&q.Options, "option", nil, "`TEXT` may be the answer (repeatable)")
 	c.Flags().StringVar(&q.Default, "default", "", "the `ANSWER` where nobody gives one in time")
 	c.Flags().Var(&deadline, "deadline", "wait for so long, at most 30d")
 	c.Flags().StringVar(&file, "data", "", "show what is in `FILE` with the question; - is standard input")
