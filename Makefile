@@ -154,4 +154,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-accept bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run
