@@ -132,9 +132,9 @@ func questions(rows pgx.Rows, err error) ([]Question, error) {
 	})
 }
 
-func (b *Backlog) readQuestions(ctx context.Context, name string, args ...any) (list []Question, err error) {
+func (b *Backlog) readQuestions(ctx context.Context, sql string, args ...any) (list []Question, err error) {
 	err = b.db.Read(ctx, "reading questions", func(ctx context.Context, conn *pgxpool.Conn) error {
-		list, err = questions(conn.Query(ctx, statement(name), args...))
+		list, err = questions(conn.Query(ctx, sql, args...))
 		return err
 	})
 	return list, err
@@ -142,7 +142,7 @@ func (b *Backlog) readQuestions(ctx context.Context, name string, args ...any) (
 
 // Question returns a question by its id.
 func (b *Backlog) Question(ctx context.Context, id string) (Question, error) {
-	list, err := b.readQuestions(ctx, "question_by_id", id)
+	list, err := b.readQuestions(ctx, statement("question_by_id"), id)
 	if err == nil && len(list) == 0 {
 		err = unknownQuestion(id)
 	}
@@ -154,12 +154,12 @@ func (b *Backlog) Question(ctx context.Context, id string) (Question, error) {
 
 // Questions returns those that the agent of a task has asked, the oldest first.
 func (b *Backlog) Questions(ctx context.Context, task string) ([]Question, error) {
-	return b.readQuestions(ctx, "questions_of", task)
+	return b.readQuestions(ctx, statement("questions_of"), task)
 }
 
 // OpenQuestions returns those that wait for an answer, the newest first.
 func (b *Backlog) OpenQuestions(ctx context.Context, limit int) ([]Question, error) {
-	return b.readQuestions(ctx, "open_questions", limit)
+	return b.readQuestions(ctx, statement("open_questions"), limit)
 }
 
 // QuestionsNamed returns those that a person means by an id, a short id or a part of one.
@@ -169,9 +169,9 @@ func (b *Backlog) QuestionsNamed(ctx context.Context, ref string) ([]Question, e
 	case !ok:
 		return nil, nil
 	case ids.Tail:
-		return b.readQuestions(ctx, "questions_named", ids.Low, ids.High)
+		return b.readQuestions(ctx, statement("questions_named"), ids.Low, ids.High)
 	case ids.Low == ids.High:
-		return b.readQuestions(ctx, "question_by_id", ids.Low)
+		return b.readQuestions(ctx, statement("question_by_id"), ids.Low)
 	}
 	return nil, nil
 }
