@@ -34,3 +34,11 @@ func sayCancel(ctx context.Context, c *api.ClientWithResponses, workspace string
 func sayRetry(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
 	return control.Answer(c.RetryBacklogTaskWithResponse(ctx, workspace, f.task, api.BacklogRetry{Reason: f.reason, DelayMS: f.delayed()}))
 }
+
+func sayPause(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.PauseBacklogTaskWithResponse(ctx, workspace, f.task, api.Reason{Reason: f.reason}))
+}
+
+func sayResume(ctx context.Context, c *api.ClientWithResponses, workspace string, f actFlags) (api.BacklogTask, error) {
+	return control.Answer(c.ResumeBacklogTaskWithResponse(ctx, workspace, f.task, api.Reason{Reason: f.reason}))
+}

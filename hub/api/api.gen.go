@@ -2983,11 +2983,17 @@ type FailBacklogTaskJSONRequestBody = BacklogOutcome
 // LinkBacklogTaskJSONRequestBody defines body for LinkBacklogTask for application/json ContentType.
 type LinkBacklogTaskJSONRequestBody = Dependency
 
+// PauseBacklogTaskJSONRequestBody defines body for PauseBacklogTask for application/json ContentType.
+type PauseBacklogTaskJSONRequestBody = Reason
+
 // ReleaseBacklogTaskJSONRequestBody defines body for ReleaseBacklogTask for application/json ContentType.
 type ReleaseBacklogTaskJSONRequestBody = BacklogRelease
 
 // RenewBacklogTaskJSONRequestBody defines body for RenewBacklogTask for application/json ContentType.
 type RenewBacklogTaskJSONRequestBody = Renewal
+
+// ResumeBacklogTaskJSONRequestBody defines body for ResumeBacklogTask for application/json ContentType.
+type ResumeBacklogTaskJSONRequestBody = Reason
 
 // RetryBacklogTaskJSONRequestBody defines body for RetryBacklogTask for application/json ContentType.
 type RetryBacklogTaskJSONRequestBody = BacklogRetry
@@ -3982,6 +3988,24 @@ type ClientInterface interface {
 	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
 	LinkBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PauseBacklogTaskWithBody Keep a task that waits from being claimed until it is resumed
+	//
+	// A task that somebody has claimed is not paused (409).
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+	PauseBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseBacklogTask Keep a task that waits from being claimed until it is resumed
+	//
+	// A task that somebody has claimed is not paused (409).
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+	PauseBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body PauseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ReclaimBacklogTask Take a claim back, also one that has not run out
 	//
 	// The fence of its worker is void. A blocked task is put back, too.
@@ -4020,6 +4044,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
 	RenewBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeBacklogTaskWithBody Let a paused task be claimed again
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+	ResumeBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeBacklogTask Let a paused task be claimed again
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+	ResumeBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ResumeBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryBacklogTaskWithBody Queue a task again that ended without success
 	//
@@ -6189,6 +6227,44 @@ func (c *Client) LinkBacklogTask(ctx context.Context, workspace WorkspaceName, t
 	return c.Client.Do(req)
 }
 
+// PauseBacklogTaskWithBody Keep a task that waits from being claimed until it is resumed
+//
+// A task that somebody has claimed is not paused (409).
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+func (c *Client) PauseBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseBacklogTask Keep a task that waits from being claimed until it is resumed
+//
+// A task that somebody has claimed is not paused (409).
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+func (c *Client) PauseBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body PauseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ReclaimBacklogTask Take a claim back, also one that has not run out
 //
 // The fence of its worker is void. A blocked task is put back, too.
@@ -6268,6 +6344,40 @@ func (c *Client) RenewBacklogTaskWithBody(ctx context.Context, workspace Workspa
 // Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
 func (c *Client) RenewBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRenewBacklogTaskRequest(c.Server, workspace, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeBacklogTaskWithBody Let a paused task be claimed again
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+func (c *Client) ResumeBacklogTaskWithBody(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeBacklogTaskRequestWithBody(c.Server, workspace, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeBacklogTask Let a paused task be claimed again
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+func (c *Client) ResumeBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ResumeBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeBacklogTaskRequest(c.Server, workspace, task, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10269,6 +10379,60 @@ func NewLinkBacklogTaskRequestWithBody(server string, workspace WorkspaceName, t
 	return req, nil
 }
 
+// NewPauseBacklogTaskRequest calls the generic PauseBacklogTask builder with application/json body
+func NewPauseBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body PauseBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPauseBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewPauseBacklogTaskRequestWithBody constructs an http.Request for the PauseBacklogTask method, with any body, and a specified content type
+func NewPauseBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/pause", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewReclaimBacklogTaskRequest constructs an http.Request for the ReclaimBacklogTask method
 func NewReclaimBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
 	var err error
@@ -10399,6 +10563,60 @@ func NewRenewBacklogTaskRequestWithBody(server string, workspace WorkspaceName, 
 	}
 
 	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/renew", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewResumeBacklogTaskRequest calls the generic ResumeBacklogTask builder with application/json body
+func NewResumeBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body ResumeBacklogTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeBacklogTaskRequestWithBody(server, workspace, task, "application/json", bodyReader)
+}
+
+// NewResumeBacklogTaskRequestWithBody constructs an http.Request for the ResumeBacklogTask method, with any body, and a specified content type
+func NewResumeBacklogTaskRequestWithBody(server string, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/resume", pathParam0, pathParam1)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -11669,6 +11887,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/link (the `LinkBacklogTask` operationId).
 	LinkBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body LinkBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*LinkBacklogTaskResponse, error)
 
+	// PauseBacklogTaskWithBodyWithResponse Keep a task that waits from being claimed until it is resumed
+	//
+	// A task that somebody has claimed is not paused (409).
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+	PauseBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseBacklogTaskResponse, error)
+
+	// PauseBacklogTaskWithResponse Keep a task that waits from being claimed until it is resumed
+	//
+	// A task that somebody has claimed is not paused (409).
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+	PauseBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body PauseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseBacklogTaskResponse, error)
+
 	// ReclaimBacklogTaskWithResponse Take a claim back, also one that has not run out
 	//
 	// The fence of its worker is void. A blocked task is put back, too.
@@ -11709,6 +11945,20 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/renew (the `RenewBacklogTask` operationId).
 	RenewBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RenewBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RenewBacklogTaskResponse, error)
+
+	// ResumeBacklogTaskWithBodyWithResponse Let a paused task be claimed again
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+	ResumeBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeBacklogTaskResponse, error)
+
+	// ResumeBacklogTaskWithResponse Let a paused task be claimed again
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+	ResumeBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ResumeBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeBacklogTaskResponse, error)
 
 	// RetryBacklogTaskWithBodyWithResponse Queue a task again that ended without success
 	//
@@ -15778,6 +16028,54 @@ func (r LinkBacklogTaskResponse) ContentType() string {
 	return ""
 }
 
+type PauseBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PauseBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PauseBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReclaimBacklogTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -15916,6 +16214,54 @@ func (r RenewBacklogTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RenewBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeBacklogTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17844,6 +18190,36 @@ func (c *ClientWithResponses) LinkBacklogTaskWithResponse(ctx context.Context, w
 	return ParseLinkBacklogTaskResponse(rsp)
 }
 
+// PauseBacklogTaskWithBodyWithResponse Keep a task that waits from being claimed until it is resumed
+//
+// A task that somebody has claimed is not paused (409).
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+func (c *ClientWithResponses) PauseBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseBacklogTaskResponse, error) {
+	rsp, err := c.PauseBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseBacklogTaskResponse(rsp)
+}
+
+// PauseBacklogTaskWithResponse Keep a task that waits from being claimed until it is resumed
+//
+// A task that somebody has claimed is not paused (409).
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/pause (the `PauseBacklogTask` operationId).
+func (c *ClientWithResponses) PauseBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body PauseBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseBacklogTaskResponse, error) {
+	rsp, err := c.PauseBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseBacklogTaskResponse(rsp)
+}
+
 // ReclaimBacklogTaskWithResponse Take a claim back, also one that has not run out
 //
 // The fence of its worker is void. A blocked task is put back, too.
@@ -17913,6 +18289,32 @@ func (c *ClientWithResponses) RenewBacklogTaskWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseRenewBacklogTaskResponse(rsp)
+}
+
+// ResumeBacklogTaskWithBodyWithResponse Let a paused task be claimed again
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+func (c *ClientWithResponses) ResumeBacklogTaskWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeBacklogTaskResponse, error) {
+	rsp, err := c.ResumeBacklogTaskWithBody(ctx, workspace, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeBacklogTaskResponse(rsp)
+}
+
+// ResumeBacklogTaskWithResponse Let a paused task be claimed again
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/resume (the `ResumeBacklogTask` operationId).
+func (c *ClientWithResponses) ResumeBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body ResumeBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeBacklogTaskResponse, error) {
+	rsp, err := c.ResumeBacklogTask(ctx, workspace, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeBacklogTaskResponse(rsp)
 }
 
 // RetryBacklogTaskWithBodyWithResponse Queue a task again that ended without success
@@ -20764,6 +21166,39 @@ func ParseLinkBacklogTaskResponse(rsp *http.Response) (*LinkBacklogTaskResponse,
 	return response, nil
 }
 
+// ParsePauseBacklogTaskResponse parses an HTTP response from a PauseBacklogTaskWithResponse call
+func ParsePauseBacklogTaskResponse(rsp *http.Response) (*PauseBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseReclaimBacklogTaskResponse parses an HTTP response from a ReclaimBacklogTaskWithResponse call
 func ParseReclaimBacklogTaskResponse(rsp *http.Response) (*ReclaimBacklogTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -20846,6 +21281,39 @@ func ParseRenewBacklogTaskResponse(rsp *http.Response) (*RenewBacklogTaskRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Renewed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeBacklogTaskResponse parses an HTTP response from a ResumeBacklogTaskWithResponse call
+func ParseResumeBacklogTaskResponse(rsp *http.Response) (*ResumeBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -21249,6 +21717,9 @@ type ServerInterface interface {
 	// LinkBacklogTask Make a task depend on another one
 	// (POST /workspaces/{workspace}/tasks/{task}/link)
 	LinkBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// PauseBacklogTask Keep a task that waits from being claimed until it is resumed
+	// (POST /workspaces/{workspace}/tasks/{task}/pause)
+	PauseBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
 	// ReclaimBacklogTask Take a claim back, also one that has not run out
 	// (POST /workspaces/{workspace}/tasks/{task}/reclaim)
 	ReclaimBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
@@ -21258,6 +21729,9 @@ type ServerInterface interface {
 	// RenewBacklogTask Make a claim last longer
 	// (POST /workspaces/{workspace}/tasks/{task}/renew)
 	RenewBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// ResumeBacklogTask Let a paused task be claimed again
+	// (POST /workspaces/{workspace}/tasks/{task}/resume)
+	ResumeBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
 	// RetryBacklogTask Queue a task again that ended without success
 	// (POST /workspaces/{workspace}/tasks/{task}/retry)
 	RetryBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
@@ -23969,6 +24443,41 @@ func (siw *ServerInterfaceWrapper) LinkBacklogTask(w http.ResponseWriter, r *htt
 	handler.ServeHTTP(w, r)
 }
 
+// PauseBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) PauseBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PauseBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ReclaimBacklogTask operation middleware
 func (siw *ServerInterfaceWrapper) ReclaimBacklogTask(w http.ResponseWriter, r *http.Request) {
 
@@ -24065,6 +24574,41 @@ func (siw *ServerInterfaceWrapper) RenewBacklogTask(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RenewBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) ResumeBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeBacklogTask(w, r, workspace, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -24381,6 +24925,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/release", wrapper.ReleaseBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/block", wrapper.BlockBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/unblock", wrapper.UnblockBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/pause", wrapper.PauseBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/resume", wrapper.ResumeBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/cancel", wrapper.CancelBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/retry", wrapper.RetryBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/renew", wrapper.RenewBacklogTask)
@@ -27833,6 +28379,47 @@ func (response LinkBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitLi
 	return err
 }
 
+type PauseBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *PauseBacklogTaskJSONRequestBody
+}
+
+type PauseBacklogTaskResponseObject interface {
+	VisitPauseBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type PauseBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response PauseBacklogTask200JSONResponse) VisitPauseBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitPauseBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ReclaimBacklogTaskRequestObject struct {
 	Workspace WorkspaceName   `json:"workspace"`
 	Task      BacklogTaskName `json:"task"`
@@ -27944,6 +28531,47 @@ type RenewBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RenewBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitRenewBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+	Body      *ResumeBacklogTaskJSONRequestBody
+}
+
+type ResumeBacklogTaskResponseObject interface {
+	VisitResumeBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type ResumeBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response ResumeBacklogTask200JSONResponse) VisitResumeBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitResumeBacklogTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -28372,6 +29000,9 @@ type StrictServerInterface interface {
 	// LinkBacklogTask Make a task depend on another one
 	// (POST /workspaces/{workspace}/tasks/{task}/link)
 	LinkBacklogTask(ctx context.Context, request LinkBacklogTaskRequestObject) (LinkBacklogTaskResponseObject, error)
+	// PauseBacklogTask Keep a task that waits from being claimed until it is resumed
+	// (POST /workspaces/{workspace}/tasks/{task}/pause)
+	PauseBacklogTask(ctx context.Context, request PauseBacklogTaskRequestObject) (PauseBacklogTaskResponseObject, error)
 	// ReclaimBacklogTask Take a claim back, also one that has not run out
 	// (POST /workspaces/{workspace}/tasks/{task}/reclaim)
 	ReclaimBacklogTask(ctx context.Context, request ReclaimBacklogTaskRequestObject) (ReclaimBacklogTaskResponseObject, error)
@@ -28381,6 +29012,9 @@ type StrictServerInterface interface {
 	// RenewBacklogTask Make a claim last longer
 	// (POST /workspaces/{workspace}/tasks/{task}/renew)
 	RenewBacklogTask(ctx context.Context, request RenewBacklogTaskRequestObject) (RenewBacklogTaskResponseObject, error)
+	// ResumeBacklogTask Let a paused task be claimed again
+	// (POST /workspaces/{workspace}/tasks/{task}/resume)
+	ResumeBacklogTask(ctx context.Context, request ResumeBacklogTaskRequestObject) (ResumeBacklogTaskResponseObject, error)
 	// RetryBacklogTask Queue a task again that ended without success
 	// (POST /workspaces/{workspace}/tasks/{task}/retry)
 	RetryBacklogTask(ctx context.Context, request RetryBacklogTaskRequestObject) (RetryBacklogTaskResponseObject, error)
@@ -30863,6 +31497,40 @@ func (sh *strictHandler) LinkBacklogTask(w http.ResponseWriter, r *http.Request,
 	}
 }
 
+// PauseBacklogTask operation middleware
+func (sh *strictHandler) PauseBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request PauseBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body PauseBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseBacklogTask(ctx, request.(PauseBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PauseBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitPauseBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ReclaimBacklogTask operation middleware
 func (sh *strictHandler) ReclaimBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
 	var request ReclaimBacklogTaskRequestObject
@@ -30951,6 +31619,40 @@ func (sh *strictHandler) RenewBacklogTask(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RenewBacklogTaskResponseObject); ok {
 		if err := validResponse.VisitRenewBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResumeBacklogTask operation middleware
+func (sh *strictHandler) ResumeBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request ResumeBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	var body ResumeBacklogTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeBacklogTask(ctx, request.(ResumeBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResumeBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitResumeBacklogTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

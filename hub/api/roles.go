@@ -61,6 +61,9 @@ var may = map[string][]Role{
 	"GET /questions/{question}":         operators,
 	"POST /questions/{question}/answer": operators,
 
+	"POST /workspaces/{workspace}/tasks/{task}/pause":  operators,
+	"POST /workspaces/{workspace}/tasks/{task}/resume": operators,
+
 	"GET /schedules":                  readers,
 	"POST /schedules":                 operators,
 	"GET /schedules/{schedule}":       readers,

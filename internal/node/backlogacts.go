@@ -44,6 +44,21 @@ func (s resources) UnblockBacklogTask(ctx context.Context, r api.UnblockBacklogT
 	return api.UnblockBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: t}, err
 }
 
+// PauseBacklogTask implements [api.StrictServerInterface].
+func (s resources) PauseBacklogTask(ctx context.Context, r api.PauseBacklogTaskRequestObject) (api.PauseBacklogTaskResponseObject, error) {
+	if r.Body.Reason == "" {
+		return nil, lacksReason("pause a task")
+	}
+	t, err := s.act(ctx, r.Workspace, r.Task, api.BacklogOutcome{Reason: r.Body.Reason}, (*backlog.Workspace).Pause)
+	return api.PauseBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: t}, err
+}
+
+// ResumeBacklogTask implements [api.StrictServerInterface].
+func (s resources) ResumeBacklogTask(ctx context.Context, r api.ResumeBacklogTaskRequestObject) (api.ResumeBacklogTaskResponseObject, error) {
+	t, err := s.act(ctx, r.Workspace, r.Task, api.BacklogOutcome{Reason: r.Body.Reason}, (*backlog.Workspace).Resume)
+	return api.ResumeBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: t}, err
+}
+
 // CancelBacklogTask implements [api.StrictServerInterface].
 func (s resources) CancelBacklogTask(ctx context.Context, r api.CancelBacklogTaskRequestObject) (api.CancelBacklogTaskResponseObject, error) {
 	if r.Body.Reason == "" {

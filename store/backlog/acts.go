@@ -46,6 +46,7 @@ var (
 	failing    = verb{done: "failed", trigger: commands.ByFailure, to: commands.Failed, outcome: "failed"}
 	releasing  = verb{done: "released", trigger: commands.ByRelease, to: commands.Queued, outcome: "released"}
 	blocking   = verb{done: "blocked", trigger: commands.ByBlock, to: commands.Blocked, outcome: "blocked", reason: commands.Operator}
+	pausing    = verb{done: "paused", trigger: commands.ByPause, to: commands.Paused, reason: commands.Operator}
 	cancelling = verb{done: "cancelled", trigger: commands.ByCancel, operator: commands.ByCancelled, to: commands.Cancelled, outcome: "cancelled", reason: commands.CancelRequested}
 )
 
@@ -66,6 +67,15 @@ func (ws *Workspace) Release(ctx context.Context, a Act) (Task, error) {
 
 // Block parks a task until somebody unblocks it, and ends its attempt.
 func (ws *Workspace) Block(ctx context.Context, a Act) (Task, error) { return ws.do(ctx, blocking, a) }
+
+// Pause keeps a task that waits from being claimed until somebody resumes it. One that is
+// claimed is its worker's.
+func (ws *Workspace) Pause(ctx context.Context, a Act) (Task, error) {
+	if a.Fence != nil {
+		return Task{}, commands.Refuse(commands.Validation, "only the operator pauses; a worker releases or blocks")
+	}
+	return ws.do(ctx, pausing, a)
+}
 
 // Cancel ends a task that is no longer wanted.
 func (ws *Workspace) Cancel(ctx context.Context, a Act) (Task, error) {

@@ -122,7 +122,7 @@ func (c *creation) findExisting(ctx context.Context, tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	return c.ws.unpark(ctx, tx, blocked, "task.unblocked", "created again")
+	return c.ws.unpark(ctx, tx, commands.ByUnblock, blocked, "task.unblocked", "created again")
 }
 
 func takenBy(s TaskSpec, id string, state commands.State, byIdempotency bool) error {

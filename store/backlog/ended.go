@@ -103,15 +103,14 @@ func uuids(ids []string) [][16]byte {
 
 // followUp does what a completed task does not need.
 func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) error {
-	var queued, blocked, asking, bad []string
+	var queued, bad []string
+	aside := map[commands.State][]string{}
 	for _, m := range moved {
 		switch {
 		case m.State == commands.Queued:
 			queued = append(queued, m.Task)
-		case m.State == commands.AwaitingInput:
-			asking = append(asking, m.Task)
-		case m.State == commands.Blocked:
-			blocked = append(blocked, m.Task)
+		case m.State == commands.Blocked, m.State == commands.Paused, m.State == commands.AwaitingInput:
+			aside[m.State] = append(aside[m.State], m.Task)
 		case m.State != commands.Completed:
 			bad = append(bad, m.Task)
 		}
@@ -119,11 +118,10 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) err
 	if err := place(ctx, tx, queued); err != nil {
 		return err
 	}
-	if err := park(ctx, tx, blocked, "blocked"); err != nil {
-		return err
-	}
-	if err := park(ctx, tx, asking, "awaiting_input"); err != nil {
-		return err
+	for state, tasks := range aside {
+		if err := park(ctx, tx, tasks, string(state)); err != nil {
+			return err
+		}
 	}
 	return b.failDependents(ctx, tx, bad)
 }

@@ -90,12 +90,19 @@ func (ws *Workspace) report(ctx context.Context, tx *store.Tx, f Fence, key stri
 // Unblock puts a blocked task back.
 func (ws *Workspace) Unblock(ctx context.Context, a Act) (Task, error) {
 	return ws.requeue(ctx, a, commands.ByUnblock, "unblocked", func(ctx context.Context, tx *store.Tx, t Task) error {
-		return ws.unpark(ctx, tx, []string{t.ID}, "operator.unblocked", a.Reason)
+		return ws.unpark(ctx, tx, commands.ByUnblock, []string{t.ID}, "operator.unblocked", a.Reason)
 	})
 }
 
-// unpark puts blocked tasks back into the queue.
-func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, tasks []string, action, why string) error {
+// Resume lets a paused task be claimed again.
+func (ws *Workspace) Resume(ctx context.Context, a Act) (Task, error) {
+	return ws.requeue(ctx, a, commands.ByResume, "resumed", func(ctx context.Context, tx *store.Tx, t Task) error {
+		return ws.unpark(ctx, tx, commands.ByResume, []string{t.ID}, "operator.resumed", a.Reason)
+	})
+}
+
+// unpark puts tasks that wait for a person back into the queue.
+func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, by commands.Trigger, tasks []string, action, why string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
@@ -103,9 +110,9 @@ func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, tasks []string, a
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why, commands.From(commands.ByUnblock))
+	_, err = tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why, commands.From(by))
 	if err != nil {
-		return fmt.Errorf("unblocking tasks: %w", err)
+		return fmt.Errorf("putting tasks back into the queue: %w", err)
 	}
 	return place(ctx, tx, tasks)
 }

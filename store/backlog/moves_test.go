@@ -63,6 +63,11 @@ var reached = map[string][]step{
 	"running>expired expiry":             {agent(1), claim, start, end(commands.TimedOut)},
 	"failed>queued retry":                {card, fail, retry},
 	"cancelled>queued retry":             {card, cancel, retry},
+	"queued>paused pause":                {card, pause},
+	"paused>queued resume":               {card, pause, by((*backlog.Workspace).Resume)},
+	"paused>completed operator":          {card, pause, accept},
+	"paused>failed failure":              {card, pause, fail},
+	"paused>cancelled cancel":            {card, pause, cancel},
 }
 
 // Moves that no act makes yet, by what is missing.
@@ -71,7 +76,7 @@ var unreached = map[string]string{
 	// Its row says queued while the task waits for an answer, before as after.
 	"the loss of who asks":                         "queued>awaiting_input",
 	"a spoke's agent is released by its end alone": "awaiting_input>queued:release",
-	"pausing": "pause resume paused>",
+	"pausing": "running>paused paused>running paused>expired",
 	// What a spoke runs only the spoke ends, and a worker of cards does not say that it has started.
 	"workers that say that they started": "running>blocked running>completed:operator",
 	// Orders of hubs have an end here, and hubs order them anew.
@@ -211,6 +216,7 @@ var (
 	accept = by((*backlog.Workspace).Complete)
 	fail   = by((*backlog.Workspace).Fail)
 	block  = by((*backlog.Workspace).Block)
+	pause  = by((*backlog.Workspace).Pause)
 	cancel = by((*backlog.Workspace).Cancel)
 	retry  = by((*backlog.Workspace).Retry)
 )

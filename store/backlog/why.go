@@ -103,6 +103,8 @@ func (w *Why) byState() {
 		w.add("state", "", t.ClaimedAt, t.LeaseUntil, "%s holds it with attempt %d", t.Owner, t.Attempts)
 	case t.State == commands.Blocked:
 		w.add("state", "spawnmesh backlog unblock "+t.Name(), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
+	case t.State == commands.Paused:
+		w.add("state", "spawnmesh backlog resume "+t.Name(), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
 	case t.State.Terminal():
 		w.add("state", "", t.EndedAt, nil, "it has ended: %s", t.State)
 	default:
