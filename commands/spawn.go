@@ -45,7 +45,8 @@ type Spawn struct {
 	OnLoss       string   `json:"on_loss,omitempty"` // "" = LossFails
 	Trace        string   `json:"trace,omitempty"`   // what its spans belong to: a traceparent of W3C Trace Context; "" = nothing
 	Files        []File   `json:"files,omitempty"`
-	Stdin        bool     `json:"stdin,omitempty"` // the agent reads standard input that came with the order
+	Stdin        bool     `json:"stdin,omitempty"`    // the agent reads standard input that came with the order
+	RetryOf      string   `json:"retry_of,omitempty"` // the task that ended, whose order is given anew; "" = it is no retry
 }
 
 // What becomes of an agent that was proven to run and was then lost: its shim
@@ -119,6 +120,11 @@ func (s *Spawn) ValidateOrder() error {
 		return Refuse(Validation, "trace %q is no traceparent of version 00", Clip(s.Trace))
 	case s.MaxRetries < 0 || s.MaxRetries > MaxRetries:
 		return Refuse(Validation, "max retries %d is outside 0..%d", s.MaxRetries, MaxRetries)
+	}
+	if s.RetryOf != "" {
+		if err := checkTask(s.RetryOf); err != nil {
+			return err
+		}
 	}
 	if err := s.checkArgv(); err != nil {
 		return err

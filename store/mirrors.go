@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -29,7 +30,9 @@ type Mirror struct {
 	Refusals  []Refusal       `json:"refusals,omitempty"` // every one, the last included
 	Attempt   int             `json:"attempt"`
 	CreatedBy string          `json:"created_by"`
-	Schedule  string          `json:"schedule,omitempty"` // the name of the one that ordered it
+	Schedule  string          `json:"schedule,omitempty"`   // the name of the one that ordered it
+	RetryOf   string          `json:"retry_of,omitempty"`   // the agent whose order was given anew with this one
+	RetriedAs string          `json:"retried_as,omitempty"` // the agent that was ordered anew in place of this one
 	Command   string          `json:"command"`
 	Spec      json.RawMessage `json:"spec,omitempty"` // not for everybody who sees the rest
 	Labels    commands.Labels `json:"labels,omitempty"`
@@ -58,6 +61,7 @@ type Mirror struct {
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by, coalesce(m.schedule, ''),
+	coalesce(m.spec->>'retry_of', ''), coalesce((SELECT x.task::text FROM mirrors x WHERE x.spec->>'retry_of' = m.task::text LIMIT 1), ''),
 	m.command::text, m.spec - 'sealed', m.labels, m.result,
 	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1), m.kill->0) END, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
@@ -111,6 +115,19 @@ func (db *DB) mirrors(ctx context.Context, which string, args ...any) ([]Mirror,
 		return nil, fmt.Errorf("reading agents: %w", err)
 	}
 	return list, nil
+}
+
+// RetriesBefore counts the orders that led to a task by retries, and says whether its spoke was
+// chosen by the hub.
+func (db *DB) RetriesBefore(ctx context.Context, task string) (n int, anywhere bool, err error) {
+	err = db.Read(ctx, "counting the retries of task "+task, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `WITH RECURSIVE chain (task, n) AS (
+				SELECT $1::uuid, 0
+				UNION ALL
+				SELECT (m.spec->>'retry_of')::uuid, c.n + 1 FROM chain c JOIN mirrors m ON m.task = c.task WHERE m.spec->>'retry_of' IS NOT NULL AND c.n < 100
+			) SELECT max(n), (SELECT anywhere FROM mirrors WHERE task = $1) FROM chain`, task).Scan(&n, &anywhere)
+	})
+	return n, anywhere, err
 }
 
 // A ReceiptRow is one signed word about a task, in the order its sender gave.

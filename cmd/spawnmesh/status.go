@@ -205,6 +205,8 @@ func agentPairs(v agentView) pairs {
 	}
 	list.add("ordered", stamp(&v.CreatedAt, nil)+" by "+v.CreatedBy)
 	list.add("schedule", v.Schedule)
+	list.add("retry of", shortOf(v.RetryOf))
+	list.add("retried as", shortOf(v.RetriedAs))
 	list.add("accepted", happened(v.AcceptedAt, v.AcceptedTold, v.CreatedAt))
 	list.add("started", happened(v.StartedAt, v.StartedTold, v.CreatedAt))
 	list.add(endedAs(v), happened(v.EndedAt, v.EndedTold, v.CreatedAt))
@@ -293,6 +295,14 @@ func killOf(v agentView) string {
 		said += " (its spoke has not taken it yet)"
 	}
 	return said
+}
+
+// shortOf is the short id of a task; "" of none.
+func shortOf(task string) string {
+	if task == "" {
+		return ""
+	}
+	return commands.ShortID(task)
 }
 
 // inConnection names a peer, and says when nothing more is heard of it.

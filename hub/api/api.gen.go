@@ -2368,6 +2368,12 @@ type Task struct {
 	// Result As the spoke signed it.
 	Result json.RawMessage `json:"result,omitempty,omitzero"`
 
+	// RetriedAs The agent that was ordered anew in place of this one.
+	RetriedAs string `json:"retried_as,omitempty,omitzero"`
+
+	// RetryOf The agent whose order was given anew with this one.
+	RetryOf string `json:"retry_of,omitempty,omitzero"`
+
 	// Schedule The name of the schedule that ordered it; absent: none did.
 	Schedule string `json:"schedule,omitempty,omitzero"`
 
@@ -3499,6 +3505,14 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
 	GetTaskProgress(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
+	//
+	// The new order has an id of its own, the same command, options and labels, and names the old one (`retry_of`), which stays as it is. It is refused (409) for an agent that has completed or not ended, for the tenth retry of a
+	// retry, and for an order with variables, files or standard input, whose values the hub does not keep. Asked once more, it answers with the order that is there.
+	//
+	// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
+	RetryTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	//
@@ -5089,6 +5103,24 @@ func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLo
 // Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
 func (c *Client) GetTaskProgress(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskProgressRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
+//
+// The new order has an id of its own, the same command, options and labels, and names the old one (`retry_of`), which stays as it is. It is refused (409) for an agent that has completed or not ended, for the tenth retry of a
+// retry, and for an order with variables, files or standard input, whose values the hub does not keep. Asked once more, it answers with the order that is there.
+//
+// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
+func (c *Client) RetryTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryTaskRequest(c.Server, task)
 	if err != nil {
 		return nil, err
 	}
@@ -8364,6 +8396,40 @@ func NewGetTaskProgressRequest(server string, task TaskID) (*http.Request, error
 	return req, nil
 }
 
+// NewRetryTaskRequest constructs an http.Request for the RetryTask method
+func NewRetryTaskRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/retry", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewExplainTaskRequest constructs an http.Request for the ExplainTask method
 func NewExplainTaskRequest(server string, task TaskID) (*http.Request, error) {
 	var err error
@@ -11355,6 +11421,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
 	GetTaskProgressWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskProgressResponse, error)
 
+	// RetryTaskWithResponse Of a hub, order anew what an agent that ended without success was ordered to do
+	//
+	// The new order has an id of its own, the same command, options and labels, and names the old one (`retry_of`), which stays as it is. It is refused (409) for an agent that has completed or not ended, for the tenth retry of a
+	// retry, and for an order with variables, files or standard input, whose values the hub does not keep. Asked once more, it answers with the order that is there.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
+	RetryTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
+
 	// ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -13958,6 +14034,54 @@ func (r GetTaskProgressResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTaskProgressResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RetryTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskCreated
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RetryTaskResponse) GetJSON200() *TaskCreated {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RetryTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RetryTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17274,6 +17398,22 @@ func (c *ClientWithResponses) GetTaskProgressWithResponse(ctx context.Context, t
 	return ParseGetTaskProgressResponse(rsp)
 }
 
+// RetryTaskWithResponse Of a hub, order anew what an agent that ended without success was ordered to do
+//
+// The new order has an id of its own, the same command, options and labels, and names the old one (`retry_of`), which stays as it is. It is refused (409) for an agent that has completed or not ended, for the tenth retry of a
+// retry, and for an order with variables, files or standard input, whose values the hub does not keep. Asked once more, it answers with the order that is there.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
+func (c *ClientWithResponses) RetryTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error) {
+	rsp, err := c.RetryTask(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryTaskResponse(rsp)
+}
+
 // ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
 //
 // Returns a wrapper object for the known response body format(s).
@@ -19747,6 +19887,39 @@ func ParseGetTaskProgressResponse(rsp *http.Response) (*GetTaskProgressResponse,
 	return response, nil
 }
 
+// ParseRetryTaskResponse parses an HTTP response from a RetryTaskWithResponse call
+func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskCreated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseExplainTaskResponse parses an HTTP response from a ExplainTaskWithResponse call
 func ParseExplainTaskResponse(rsp *http.Response) (*ExplainTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -21588,6 +21761,9 @@ type ServerInterface interface {
 	// GetTaskProgress How far an agent has come, as it said itself, the newest first
 	// (GET /tasks/{task}/progress)
 	GetTaskProgress(w http.ResponseWriter, r *http.Request, task TaskID)
+	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
+	// (POST /tasks/{task}/retry)
+	RetryTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID)
@@ -23006,6 +23182,32 @@ func (siw *ServerInterfaceWrapper) GetTaskProgress(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetTaskProgress(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryTask operation middleware
+func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryTask(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -24892,6 +25094,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}", wrapper.GetTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/kill", wrapper.KillTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/cancel", wrapper.CancelTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/retry", wrapper.RetryTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
@@ -26656,6 +26859,45 @@ type GetTaskProgressdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetTaskProgressdefaultApplicationProblemPlusJSONResponse) VisitGetTaskProgressResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryTaskRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type RetryTaskResponseObject interface {
+	VisitRetryTaskResponse(w http.ResponseWriter) error
+}
+
+type RetryTask200JSONResponse TaskCreated
+
+func (response RetryTask200JSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetryTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -28871,6 +29113,9 @@ type StrictServerInterface interface {
 	// GetTaskProgress How far an agent has come, as it said itself, the newest first
 	// (GET /tasks/{task}/progress)
 	GetTaskProgress(ctx context.Context, request GetTaskProgressRequestObject) (GetTaskProgressResponseObject, error)
+	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
+	// (POST /tasks/{task}/retry)
+	RetryTask(ctx context.Context, request RetryTaskRequestObject) (RetryTaskResponseObject, error)
 	// ExplainTask Of a spoke, every reason why an agent does not start
 	// (GET /tasks/{task}/why)
 	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
@@ -30216,6 +30461,32 @@ func (sh *strictHandler) GetTaskProgress(w http.ResponseWriter, r *http.Request,
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetTaskProgressResponseObject); ok {
 		if err := validResponse.VisitGetTaskProgressResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RetryTask operation middleware
+func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request RetryTaskRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryTask(ctx, request.(RetryTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetryTaskResponseObject); ok {
+		if err := validResponse.VisitRetryTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -51,6 +51,7 @@ var may = map[string][]Role{
 	"POST /tasks/kill":          operators,
 	"POST /tasks/{task}/kill":   operators,
 	"POST /tasks/{task}/cancel": operators,
+	"POST /tasks/{task}/retry":  operators,
 	"POST /tasks/{task}/ask":    operators,
 	"GET /tasks/{task}/why":     readers,
 	"GET /tasks/{task}/logs":    operators,

@@ -18,7 +18,7 @@ func seen(ctx context.Context, v api.Task) api.Task {
 	}
 	return api.Task{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Hub: v.Hub, Conn: v.Conn, ConnState: v.ConnState, Title: v.Title, Labels: v.Labels, Priority: v.Priority,
 		State: v.State, StateReason: v.StateReason, Refusals: mapped(v.Refusals, seenRefusal), RefusedReports: v.RefusedReports, Attempt: v.Attempt, ExitCode: v.ExitCode,
-		CreatedBy: v.CreatedBy, Command: v.Command, Schedule: v.Schedule, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
+		CreatedBy: v.CreatedBy, Command: v.Command, Schedule: v.Schedule, RetryOf: v.RetryOf, RetriedAs: v.RetriedAs, ProtocolCancel: v.ProtocolCancel, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
 		ExpiresAt: v.ExpiresAt, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, AcceptedAt: v.AcceptedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
 		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt, Before: v.Before}
 }

@@ -179,6 +179,16 @@ func (s resources) endTask(ctx context.Context, text string, k commands.Kill) (a
 	return api.OneTaskJSONResponse(v), err
 }
 
+// RetryTask implements [api.StrictServerInterface].
+func (s resources) RetryTask(ctx context.Context, r api.RetryTaskRequestObject) (api.RetryTaskResponseObject, error) {
+	h, err := s.ordered(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.Retry(ctx, r.Task, control.CallerOf(ctx).String())
+	return api.RetryTask200JSONResponse{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Existing: v.Existing}, err
+}
+
 // AskTask implements [api.StrictServerInterface].
 func (s resources) AskTask(ctx context.Context, r api.AskTaskRequestObject) (api.AskTaskResponseObject, error) {
 	h, err := s.ordered(ctx, r.Task)

@@ -1026,6 +1026,7 @@ CREATE TABLE mirrors (
 CREATE INDEX mirrors_ended ON mirrors (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX mirrors_conn ON mirrors (conn, task);
 CREATE INDEX mirrors_short ON mirrors (substring(uuid_send(task) FROM 12));   -- the 40 bits of the short id
+CREATE INDEX mirrors_retries ON mirrors ((spec->>'retry_of')) WHERE spec->>'retry_of' IS NOT NULL;
 CREATE INDEX mirrors_title ON mirrors (title, task) WHERE title <> '';
 -- Entries go into it at once: a list of pending ones would be read whole by every search.
 CREATE INDEX mirrors_labels ON mirrors USING gin (labels jsonb_path_ops) WITH (fastupdate = off) WHERE labels IS NOT NULL;

@@ -89,6 +89,7 @@ export const kinds = {
     priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], max_retries: ["integer", within(0, 100)],
     on_loss: ["string", (s) => ["", "fail", "rerun"].includes(s)],
     trace: ["string", (s) => s === "" || /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/.test(s)],
+    retry_of: ["string", (s) => s === "" || /^[0-9a-f-]{36}$/.test(s)],
     files: list(object({ path: ["string", below, "PATH"], exec: flag }), (l) => l.length <= 32), stdin: flag,
   }, (b) => {
     if ((b.env.length + b.files.length > 0 || b.stdin) !== Boolean(b.sealed)) throw new Refused("BAD_ENV", "there are variables or files without values, or values without them");

@@ -1,0 +1,63 @@
+package spoke_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+)
+
+// A retry is an order of its own. What has ended stays as it is.
+func TestARetryIsANewOrder(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	old := m.Order(t, hub.SpawnRequest{Spoke: "attic", Labels: commands.Labels{"app": "web"}, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Title: "build", Priority: 3, Argv: []string{"sh", "-c", "exit 3"}}})
+	was := m.Wait(t, old)
+	var got, again hub.SpawnAnswer
+
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+old+"/retry", nil, &got)
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+old+"/retry", nil, &again)
+
+	require.NotEqual(t, old, got.ID)
+	require.Equal(t, got.ID, again.ID)
+	require.True(t, again.Existing)
+	v := m.Wait(t, got.ID)
+	require.Equal(t, []any{commands.Failed, "build", 3, commands.Labels{"app": "web"}, old}, []any{v.State, v.Title, v.Priority, v.Labels, v.RetryOf})
+	now := m.Agent(t, old)
+	require.Equal(t, got.ID, now.RetriedAs)
+	now.RetriedAs = ""
+	require.Equal(t, was, now, "the old one is as it was")
+	require.Equal(t, 1, m.Spokes["attic"].Count(t, `SELECT count(*) FROM task_bodies WHERE task = $1 AND spec->>'retry_of' = $2`, got.ID, old))
+	m.Check(t)
+}
+
+func TestWhatIsNotRetried(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	open := m.Spawn(t, "attic", "sleep", "60")
+	well := m.Spawn(t, "attic", "true")
+	m.Wait(t, well)
+	secret := m.Order(t, hub.SpawnRequest{Spoke: "attic", Values: commands.Values{commands.NewSecret("v")},
+		Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"false"}, Env: []commands.EnvVar{{Name: "A"}}}})
+	m.Wait(t, secret)
+	last := m.Spawn(t, "attic", "false")
+	for range 10 {
+		m.Wait(t, last)
+		var got hub.SpawnAnswer
+		m.Hub.Do(t, "POST", "/api/v1/tasks/"+last+"/retry", nil, &got)
+		last = got.ID
+	}
+	m.Wait(t, last)
+
+	for task, why := range map[string]string{open: "is not retried: it is", well: "it has completed", secret: "this hub does not keep them", last: "which is the limit"} {
+		err := m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/retry", nil, nil)
+		require.Equal(t, commands.Conflict, commands.CodeOf(err))
+		require.ErrorContains(t, err, why)
+	}
+	cancel(t, m.Hub.Instance, open, map[string]any{"wait_ms": 0})
+	m.Wait(t, open)
+	m.Check(t)
+}
