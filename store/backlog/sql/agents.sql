@@ -1,8 +1,8 @@
 -- Agents as their host sees them: the columns of a hub's mirror, and the hub.
 
 -- name: agent_rows
-SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, '', t.command::text, x.spec - 'sealed', NULL::jsonb, x.result,
-    (SELECT jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name)) FROM kills k WHERE k.task = t.id
+SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, '', coalesce(x.spec->>'retry_of', ''), '', t.command::text, x.spec - 'sealed', NULL::jsonb, x.result,
+    (SELECT jsonb_strip_nulls(jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name), 'cancel', nullif(k.cancel, ''))) FROM kills k WHERE k.task = t.id
         ORDER BY k.command::text IS DISTINCT FROM x.result->>'kill', k.requested_at + k.grace, k.requested_at LIMIT 1),
     '', coalesce(x.result->>'isolation', ''), t.expires_at, t.created_at, t.updated_at,
     CASE WHEN t.attempt > 1 OR t.retries + t.reclaims > 0 THEN (SELECT jsonb_agg(jsonb_build_object('task', e.task, 'attempt', e.number, 'outcome', e.outcome, 'state', 'queued',
