@@ -42,7 +42,7 @@ func (s scene) hooked() string {
 
 func (s scene) planned() string {
 	id := s.hooked()
-	_, _, err := s.DB.PlanDeliveries(s.Context(), aPlanner)
+	_, err := s.DB.PlanDeliveries(s.Context(), aPlanner)
 	require.NoError(s, err)
 	return id
 }
@@ -92,8 +92,7 @@ var writingWebhooks = map[string]func(s scene) storetest.Act{
 	"DB.PlanDeliveries": func(s scene) storetest.Act {
 		s.hooked()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			active, more, err := s.DB.PlanDeliveries(ctx, aPlanner)
-			return []any{active, more}, err
+			return s.DB.PlanDeliveries(ctx, aPlanner)
 		}
 	},
 	"DB.ClaimDeliveries": func(s scene) storetest.Act {

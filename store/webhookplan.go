@@ -29,14 +29,20 @@ type Planner struct {
 	Gap   func(from, to int64, at time.Time) Message // events with these numbers are no longer kept
 }
 
+// Planned says how far planning is.
+type Planned struct {
+	Active int  // webhooks
+	More   bool // there may be more to plan now
+	Full   bool // there will be when a webhook that takes deliveries has taken some of those that wait
+}
+
 // PlanDeliveries makes the deliveries of some events to the webhooks that are furthest behind, and notes how far these
-// are with it: an event becomes one delivery to each that wants it, whenever this is cut off. active is how many
-// webhooks there are, more whether there may be more to plan.
-func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (active int, more bool, err error) {
+// are with it: an event becomes one delivery to each that wants it, whenever this is cut off.
+func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (done Planned, err error) {
 	err = db.Tx(ctx, "planning deliveries", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
-		active, more = 0, false
-		list, err := p.furthestBehind(ctx, tx, &active)
+		done = Planned{}
+		list, err := p.furthestBehind(ctx, tx, &done)
 		if err != nil {
 			return err
 		}
@@ -52,7 +58,7 @@ func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (active int, more b
 		if len(events) == 0 {
 			return tx.SendLast(ctx, &pgx.Batch{}) // and writes nothing
 		}
-		more = true
+		done.More = true
 		var messages []Message
 		var webhooks []string
 		var which []int
@@ -81,22 +87,23 @@ func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (active int, more b
 		_, err = tx.Exec(ctx, `UPDATE webhooks SET cursor = $2 WHERE id = ANY ($1::uuid[])`, ids, at)
 		return err
 	})
-	return active, more, err
+	return done, err
 }
 
 // furthestBehind holds the active webhooks, and returns those of them that have room and the lowest cursor.
-func (p Planner) furthestBehind(ctx context.Context, tx *Tx, active *int) (list []Webhook, err error) {
-	rows, err := tx.Query(ctx, `SELECT w.id::text, w.types, w.states, w.cursor, EXISTS (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' OFFSET $1)
+func (p Planner) furthestBehind(ctx context.Context, tx *Tx, done *Planned) (list []Webhook, err error) {
+	rows, err := tx.Query(ctx, `SELECT w.id::text, w.types, w.states, w.cursor, w.failures, EXISTS (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' OFFSET $1)
 		FROM webhooks w WHERE w.state = 'active' ORDER BY w.id FOR NO KEY UPDATE`, planRoom)
 	if err != nil {
 		return nil, err
 	}
 	var w Webhook
 	var full bool
-	_, err = pgx.ForEachRow(rows, []any{&w.ID, &w.Types, &w.States, &w.Cursor, &full}, func() error {
-		*active++
+	_, err = pgx.ForEachRow(rows, []any{&w.ID, &w.Types, &w.States, &w.Cursor, &w.Failures, &full}, func() error {
+		done.Active++
 		switch {
 		case full:
+			done.Full = done.Full || !w.Broken()
 		case len(list) == 0 || w.Cursor < list[0].Cursor:
 			list = []Webhook{w}
 		case w.Cursor == list[0].Cursor:

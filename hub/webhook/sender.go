@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +36,8 @@ const (
 	again = 5 * time.Second
 	// batch is the time in which deliveries that are due are claimed together.
 	batch = 5 * time.Millisecond
+	// more is how often is looked whether there is room for events that wait.
+	more = time.Second
 )
 
 // A Sender tells the webhooks of a hub. Its exported fields are set before Open.
@@ -52,6 +55,7 @@ type Sender struct {
 	http    *http.Client
 	changed wait.Signal // a webhook was made or enabled
 	due     wait.Signal // a delivery may be due
+	full    atomic.Bool // events wait until deliveries before them are taken
 	noted   *store.Group[store.Delivered, struct{}]
 }
 
@@ -76,6 +80,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.noted.Run(noting) })
 	g.Go(func() error { return s.plan(ctx) })
+	g.Go(func() error { return s.refill(ctx) })
 	g.Go(func() error { defer stop(); return s.deliver(ctx) })
 	err := g.Wait()
 	s.http.CloseIdleConnections()
@@ -111,17 +116,18 @@ func (s *Sender) plan(ctx context.Context) error {
 // planAll plans what is there.
 func (s *Sender) planAll(ctx context.Context) error {
 	for {
-		active, more, err := s.DB.PlanDeliveries(ctx, planner)
+		done, err := s.DB.PlanDeliveries(ctx, planner)
 		if err != nil {
 			return err
 		}
-		s.due.Send()
+		s.full.Store(done.Full)
 		switch {
-		case active == 0:
+		case done.Active == 0:
 			return errNobody
-		case !more:
+		case !done.More:
 			return nil
 		}
+		s.due.Send()
 	}
 }
 
@@ -137,6 +143,19 @@ func (s *Sender) follow(ctx context.Context) error {
 		Flush: func() error { return s.planAll(ctx) },
 		Quiet: look,
 	})
+}
+
+// refill plans what had no room, while deliveries are taken.
+func (s *Sender) refill(ctx context.Context) error {
+	for wait.For(ctx, more) == nil {
+		if !s.full.Load() {
+			continue
+		}
+		if err := s.planAll(ctx); err != nil && !errors.Is(err, errNobody) && ctx.Err() == nil {
+			s.Log.ErrorContext(ctx, "planning what webhooks are told", "err", err)
+		}
+	}
+	return nil
 }
 
 // deliver tries what is due. Whoever is told slowly has a few tries at a time, and holds nobody up.

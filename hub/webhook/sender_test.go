@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/feed"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -232,4 +234,46 @@ func TestADeliveryIsTriedByOneAtATime(t *testing.T) {
 	require.Equal(t, 1, r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND tries = 2 AND leased_until IS NOT NULL`))
 	require.NoError(t, r.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: list[0], Status: 200}}))
 	require.Equal(t, 1, r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered' AND status = 200`))
+}
+
+// A webhook that is far behind has some deliveries that wait, and the rest of its events in the feed; all come in the end,
+// also where nothing else happens.
+func TestWhatWaitsForAWebhookIsBounded(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{})
+	open := sync.OnceFunc(func() { close(closed) })
+	to := receive(t, func(http.ResponseWriter, got) { <-closed })
+	r := newRig(t, to)
+	defer open()
+	r.create(t, "behind", to, New{})
+	const events = 1500
+	r.changes(t, "running", events)
+	last, err := r.sender.Feed.Since(t.Context(), feed.Now)
+	require.NoError(t, err)
+	require.Eventually(t, r.sender.full.Load, testPatience, 5*time.Millisecond)
+	require.Less(t, r.find(t, "behind").Cursor, last)
+	require.Less(t, r.Count(t, `SELECT count(*) FROM webhook_deliveries`), 1300)
+
+	open()
+
+	r.awaitCount(t, events, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'`)
+	require.Equal(t, events, distinctIDs(to))
+}
+
+// A database of before is told as such: its numbers go on above, and nothing between is missing.
+func TestARestoreIsTold(t *testing.T) {
+	t.Parallel()
+	to := receive(t, nil)
+	r := newRig(t, to)
+	_, err := r.DB.BeginIncarnation(t.Context(), []string{""}, "one")
+	require.NoError(t, err)
+	r.create(t, "links", to, New{Types: []string{ConnectionLinkChanged}})
+	restored, err := r.DB.BeginIncarnation(t.Context(), []string{"another"}, "two")
+	require.NoError(t, err)
+	require.True(t, restored)
+	require.NoError(t, r.DB.NoteEvent(t.Context(), store.LinkEvent, "", "up"))
+
+	all := to.await(t, 2)
+
+	require.ElementsMatch(t, []string{"events.restored", ConnectionLinkChanged}, []string{all[0].typ(t), all[1].typ(t)})
 }

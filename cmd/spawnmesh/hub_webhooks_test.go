@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Where webhooks may be sent is looked at before anything is started.
+func TestWebhookSettingsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	none := filepath.Join(t.TempDir(), "none.pem")
+	require.NoError(t, os.WriteFile(none, []byte("no certificate"), 0o600))
+	h := hand{t: t, dir: t.TempDir()}
+	for flag, want := range map[string][2]string{
+		"--webhook-allow": {"10.1.2.3/24", "is no network"},
+		"--webhook-ca":    {none, "has no certificate in PEM"},
+	} {
+		h.refused(exitMisuse, want[1], "hub", "run", flag, want[0])
+	}
+	h.refused(exitMisuse, "is no network", "hub", "run", "--webhook-allow", "everything")
+	h.refused(exitMisuse, "reading the certificates of --webhook-ca", "hub", "run", "--webhook-ca", none+".gone")
+}
