@@ -23,7 +23,7 @@ func TestAnAgentHasDirectoriesOfItsOwn(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, task).State)
 
 	at := filepath.Join(m.Spokes["attic"].Dir, "agents", task, "1")
-	want := []string{filepath.Join(at, "work"), filepath.Join(at, "home"), filepath.Join(at, "tmp"), "control", "home", "tmp", "work"}
+	want := []string{filepath.Join(at, "work"), filepath.Join(at, "home"), filepath.Join(at, "tmp"), "control", "door", "home", "tmp", "work"}
 	require.Equal(t, want, strings.Fields(m.Stdout(t, task, true)))
 }
 

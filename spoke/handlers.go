@@ -222,7 +222,7 @@ func (t taking) kill(ctx context.Context, m *store.Incoming, b *commands.Kill) e
 
 // answer gives an agent the answer to its question, if nobody has before.
 func (t taking) answer(ctx context.Context, m *store.Incoming, b *commands.Answer) error {
-	state, err := t.backlog.Answer(ctx, t.tx, m.Conn, *b)
+	state, err := t.backlog.Answer(ctx, t.tx, backlog.Answerer{Actor: string(m.Header.Iss), Conn: m.Conn}, *b)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func namesakes(t *testing.T, h hand) {
 	require.Contains(t, h.do("why", commands.ShortID(id)), "it ")
 	h.ends(id)
 	h.ends(h.spawn("--spoke", "attic", "--title", "attic", "--", "false"))
-	h.refused(exitMisuse, "attic; and a spoke", "why", "attic")
+	h.refused(exitMisuse, "(failed on attic); and a spoke", "why", "attic")
 	h.do("backlog", "create", "--id", "A1", "--title", "schema")
 	require.Contains(t, h.do("why", "A1"), "A1 is ready and nobody asks for it")
 }

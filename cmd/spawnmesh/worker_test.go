@@ -48,9 +48,10 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 
 	v := h.ends(id)
 	require.Equal(t, commands.Completed, v.State, "%s", h.do("logs", id))
-	require.Contains(t, h.do("logs", id), "got allow\nagain allow\n")
-	require.Contains(t, h.do("logs", id), "code 11\n")
-	require.Contains(t, h.do("logs", id), "code 2\n")
+	said := h.do("logs", id, "-f") // until all of it is there
+	require.Contains(t, said, "got allow\nagain allow\n")
+	require.Contains(t, said, "code 11\n")
+	require.Contains(t, said, "code 2\n")
 	require.Regexp(t, `(?m)^answer +allow\nanswered +.* by uid:\d+\nreason +looked at it$`, s.do("inbox", "show", q))
 	s.refused(exitConflict, "has answered", "answer", q, "deny")
 	require.Equal(t, "", h.do("inbox", "-o", "name"))

@@ -129,4 +129,11 @@ func TestPausesGrowAndHaveBounds(t *testing.T) {
 	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET tries = $1`, mostTries-1))
 	r.hurry(t)
 	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'failed' AND tries = $1 AND error = 'it answered 400'`, mostTries)
+
+	r.changes(t, "running", 2)
+	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND leased_until IS NULL AND tries > 0`)
+	require.NoError(t, r.Exec(`UPDATE webhooks SET failures = $1`, store.BreakAfter))
+	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET tries = $1 WHERE state = 'pending'`, mostTries))
+	r.hurry(t)
+	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND leased_until IS NULL AND tries > $1`, mostTries)
 }

@@ -53,9 +53,10 @@ func (s *Sender) delivered(ctx context.Context, t store.Trial) error {
 	return err
 }
 
-// failed notes a try that failed. A test is tried once, and says nothing about what else there is to send.
+// failed notes a try that failed. A test is tried once, and says nothing about what else there is to send. While the webhook
+// is broken, tries are few and close: they give no delivery up, the end of the patience with the webhook does.
 func (s *Sender) failed(ctx context.Context, t store.Trial, a answer, test bool) error {
-	last := test || t.Tries >= mostTries
+	last := test || t.Tries >= mostTries && !t.Webhook.Broken()
 	disabled := ""
 	w, err := s.DB.NoteFailure(ctx, store.Failure{Trial: t, Status: a.status, Error: commands.Clean(a.err, 500), Last: last, Again: max(pause(t.Tries), min(a.after, longestAsked)), Apart: test,
 		Hold: func(failures int) time.Duration { return hold(failures, a.after) },

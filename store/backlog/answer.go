@@ -15,15 +15,21 @@ import (
 // AnswerHere answers a question by the word of this host.
 func (b *Backlog) AnswerHere(ctx context.Context, a commands.Answer) error {
 	return b.db.Tx(ctx, "answering a question", func(ctx context.Context, tx *store.Tx) error {
-		_, err := b.Answer(ctx, tx, "", a)
+		_, err := b.Answer(ctx, tx, Answerer{Actor: a.By}, a)
 		return err
 	})
 }
 
-// Answer answers a question, for the connection conn, whose task it has to be; "" = for this host. The first answer
+// An Answerer is who answers a question. What a hub says of its people is its word: the audit names the hub.
+type Answerer struct {
+	Actor string
+	Conn  string // whose task it has to be; "" = this host answers
+}
+
+// Answer answers a question. The first answer
 // wins: a later one is a CONFLICT that says which did. The task goes on, which is told who asked for it. It returns
 // the state of the task.
-func (b *Backlog) Answer(ctx context.Context, tx *store.Tx, conn string, a commands.Answer) (commands.State, error) {
+func (b *Backlog) Answer(ctx context.Context, tx *store.Tx, by Answerer, a commands.Answer) (commands.State, error) {
 	q, err := b.holdQuestion(ctx, tx, a.Question)
 	if err != nil {
 		return "", err
@@ -31,8 +37,8 @@ func (b *Backlog) Answer(ctx context.Context, tx *store.Tx, conn string, a comma
 	if q.Task != a.Task {
 		return "", unknownQuestion(a.Question)
 	}
-	if conn != "" {
-		known, err := KnownIn(ctx, tx, conn, q.Task)
+	if by.Conn != "" {
+		known, err := KnownIn(ctx, tx, by.Conn, q.Task)
 		if err != nil {
 			return "", err
 		}
@@ -47,7 +53,7 @@ func (b *Backlog) Answer(ctx context.Context, tx *store.Tx, conn string, a comma
 	if err := asked.Fits(a.Answer); err != nil {
 		return "", err
 	}
-	return b.settle(ctx, tx, q, commands.QuestionAnswered, a)
+	return b.settle(ctx, tx, q, commands.QuestionAnswered, by, a)
 }
 
 // holdQuestion reads a question as it is until the transaction ends: with the lease of its task, or the task.
@@ -74,7 +80,7 @@ func (b *Backlog) holdQuestion(ctx context.Context, tx *store.Tx, id string) (q 
 }
 
 // settle closes a question that is held and open, and lets its task go on.
-func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome string, a commands.Answer) (commands.State, error) {
+func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome string, by Answerer, a commands.Answer) (commands.State, error) {
 	var at time.Time
 	err := tx.QueryRow(ctx, statement("answer_question"), q.ID, outcome, a.Answer, a.By, a.Reason).Scan(&at)
 	if err != nil {
@@ -95,11 +101,7 @@ func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome 
 			return "", err
 		}
 	}
-	actor := a.By
-	if outcome != commands.QuestionAnswered {
-		actor = "self"
-	}
-	tx.Audit(store.AuditRow{Actor: actor, Action: "task." + outcome, Object: q.Task, Why: a.Reason})
+	tx.Audit(store.AuditRow{Actor: by.Actor, Action: "task." + outcome, Object: q.Task, Why: a.Reason, Conn: by.Conn})
 	if m.Conn == "" {
 		return m.State, nil
 	}
@@ -157,7 +159,7 @@ func (b *Backlog) lapse(ctx context.Context, id, answer string) error {
 		if answer != "" {
 			outcome = commands.QuestionDefaulted
 		}
-		_, err = b.settle(ctx, tx, q, outcome, commands.Answer{Answer: answer})
+		_, err = b.settle(ctx, tx, q, outcome, Answerer{Actor: "self"}, commands.Answer{Answer: answer})
 		return err
 	})
 }

@@ -199,6 +199,13 @@ var writing = map[string]func(s scene) do{
 		require.NoError(s, err)
 		return byOperator((*backlog.Workspace).Unblock)
 	},
+	"Workspace.Pause": func(s scene) do { s.tasks("a"); return byOperator((*backlog.Workspace).Pause) },
+	"Workspace.Resume": func(s scene) do {
+		s.tasks("a")
+		_, err := s.b.Pause(s.Context(), backlog.Act{Task: "a"})
+		require.NoError(s, err)
+		return byOperator((*backlog.Workspace).Resume)
+	},
 	"Workspace.Retry": func(s scene) do {
 		s.tasks("a")
 		_, err := s.b.Cancel(s.Context(), backlog.Act{Task: "a"})
@@ -365,7 +372,9 @@ var writing = map[string]func(s scene) do{
 	"Backlog.Answer": func(s scene) do {
 		a := s.asksFor()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
-			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) { return s.backlog.Answer(ctx, tx, s.Conn.ID, a) })
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				return s.backlog.Answer(ctx, tx, backlog.Answerer{Actor: "lab", Conn: s.Conn.ID}, a)
+			})
 		}
 	},
 	"Backlog.KeepOutput": func(s scene) do {
