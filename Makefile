@@ -75,7 +75,7 @@ build: ## build bin/spawnmesh
 RESULTS = $(CURDIR)/docs/bench
 , := ,
 bench: ## measure everything, about an hour: JSON, plots and tables in docs (QUICK=1: a few minutes)
-	@$(MAKE) --no-print-directory bench-go bench-spawn $(if $(NEX),bench-nex) bench-idle bench-follow bench-accept bench-claim bench-curve bench-plots
+	@$(MAKE) --no-print-directory bench-go bench-spawn $(if $(NEX),bench-nex) bench-idle bench-follow bench-read bench-accept bench-claim bench-curve bench-plots
 
 bench-go: ## the benchmarks of single packages
 	@DATABASE_URL= scripts/ensure-postgres
@@ -95,13 +95,17 @@ bench-idle: build ## memory and processor time of what is idle
 	@DATABASE_URL= scripts/ensure-postgres
 	$(BIN) bench idle --spokes $(if $(QUICK),1,1$(,)10$(,)20) -o json > $(RESULTS)/idle.new && mv $(RESULTS)/idle.new $(RESULTS)/idle.json
 
-bench-follow: build ## requests to a hub beside 1,000 programs that follow its events
+bench-follow: build ## requests to a hub beside 1,000 programs and 50 webhooks that are told of its events
 	@DATABASE_URL= scripts/ensure-postgres
-	$(BIN) bench follow $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
+	$(BIN) bench follow --rate 170 --webhooks 50 $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
 
 bench-webhooks: ## deliveries a second to 50 webhooks
 	@DATABASE_URL= scripts/ensure-postgres
 	go test -run '^$$' -bench Webhooks -benchtime $(if $(QUICK),3x,20x) ./hub/webhook
+
+bench-read: build ## what is asked of a hub that knows of a million agents, 10,000 of which run
+	@mkdir -p $(RESULTS)
+	cd internal/bench/peers && go run . read $(if $(QUICK),-history 100000 -running 10000 -count 300,-count 2000) -json $(RESULTS)/read.json
 
 bench-accept: build ## an order at a hub where a million have ended
 	@DATABASE_URL= scripts/ensure-postgres
@@ -154,4 +158,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run

@@ -19,6 +19,9 @@ func Parse(o signing.Opened) (Message, error) {
 	if err := decodeBody(o.Body(), body); err != nil {
 		return Message{}, err
 	}
+	if s, ok := body.(*TaskState); ok {
+		s.understand()
+	}
 	if err := body.Validate(); err != nil {
 		return Message{}, err
 	}

@@ -11,6 +11,7 @@ const (
 	StatusKind Kind = "agent.status"
 	KillKind   Kind = "agent.kill"
 	AnswerKind Kind = "agent.answer"
+	PauseKind  Kind = "agent.pause"
 
 	AcceptedKind Kind = "agent.accepted"
 	RefusedKind  Kind = "agent.refused"
@@ -44,6 +45,7 @@ var kinds = map[Kind]struct {
 	StatusKind: {signing.Command, QueueControl, func() Body { return &Status{} }},
 	KillKind:   {signing.Command, QueueControl, func() Body { return &Kill{} }},
 	AnswerKind: {signing.Command, QueueControl, func() Body { return &Answer{} }},
+	PauseKind:  {signing.Command, QueueControl, func() Body { return &Pause{} }},
 
 	AcceptedKind: {signing.Receipt, QueueEvents, func() Body { return &Accepted{} }},
 	RefusedKind:  {signing.Receipt, QueueEvents, func() Body { return &RefusedBody{} }},

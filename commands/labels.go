@@ -1,6 +1,10 @@
 package commands
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Labels are names and values by which people find agents again. They are the hub's own: no spoke is
 // told.
@@ -23,6 +27,15 @@ func (l Labels) Check() error {
 		}
 	}
 	return nil
+}
+
+// Text lists l as people write labels.
+func (l Labels) Text() string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(l)) {
+		list = append(list, name+"="+l[name])
+	}
+	return strings.Join(list, ",")
 }
 
 // isLabel reports whether text may be the name of a label, or its value.

@@ -138,7 +138,11 @@ func EncodeBody(b Body) ([]byte, error) {
 // decodeBody reads raw into b. The data of a [Log] is a part of raw.
 func decodeBody(raw []byte, b Body) error {
 	l, ok := b.(*Log)
-	if !ok {
+	switch {
+	case ok:
+	case b.Kind().newerFields():
+		return signing.DecodeKnown(raw, b)
+	default:
 		return signing.DecodeBody(raw, b)
 	}
 	head, data, found := bytes.Cut(raw, []byte{'\n'})

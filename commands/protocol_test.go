@@ -75,6 +75,8 @@ func typeText(typ reflect.Type, objects map[string]reflect.Type) string {
 		return "boolean"
 	case reflect.String:
 		return "string"
+	case reflect.Float64:
+		return "number"
 	}
 	return "integer"
 }

@@ -53,6 +53,9 @@ func (q *Question) Validate() error {
 	if err := checkTimes(q.At, q.Deadline); err != nil {
 		return err
 	}
+	if waits := q.Deadline - q.At; waits > (MaxQuestionFor + time.Minute).Milliseconds() { // both are read from a clock that may be set meanwhile
+		return Refuse(Validation, "the deadline of the question is %d ms after it was asked, limit %s", waits, MaxQuestionFor)
+	}
 	return q.CheckText()
 }
 
@@ -141,6 +144,9 @@ func (a *Answer) Validate() error {
 	if err := checkText("the answer", a.Answer, MaxAnswer); err != nil {
 		return err
 	}
+	if a.By == "" {
+		return Refuse(Validation, "nobody is named who has answered")
+	}
 	return checkAnswerer(a.By, a.Reason)
 }
 
@@ -157,15 +163,18 @@ const (
 	QuestionAnswered   = "answered"
 	QuestionDefaulted  = "defaulted"  // nobody answered in time: the default is the answer
 	QuestionUnanswered = "unanswered" // nobody did, and there is no default
-	QuestionWithdrawn  = "withdrawn"  // its agent has ended first, or its spoke does not know it
+	QuestionWithdrawn  = "withdrawn"  // its agent needs no answer any more, or has ended, or its spoke does not know it
 )
+
+// QuestionOutcomes lists what may become of a question.
+var QuestionOutcomes = []string{QuestionAnswered, QuestionDefaulted, QuestionUnanswered, QuestionWithdrawn}
 
 // Answered says what became of a question.
 type Answered struct {
 	Task     string `json:"task"`
 	State    State  `json:"state"` // of the task now
 	Question string `json:"question"`
-	Outcome  string `json:"outcome"` // answered, defaulted or unanswered
+	Outcome  string `json:"outcome"` // any but open
 	Answer   string `json:"answer,omitempty"`
 	By       string `json:"by,omitempty"`
 	Reason   string `json:"reason,omitempty"`
@@ -180,7 +189,7 @@ func (a *Answered) TaskID() string { return a.Task }
 
 // Validate checks a; the error is a [*Refused].
 func (a *Answered) Validate() error {
-	if !slices.Contains([]string{QuestionAnswered, QuestionDefaulted, QuestionUnanswered}, a.Outcome) {
+	if !slices.Contains(QuestionOutcomes, a.Outcome) {
 		return Refuse(Validation, "outcome %q is not an outcome of a question", Clip(a.Outcome))
 	}
 	if a.State.Terminal() {

@@ -58,13 +58,15 @@ type Killed struct {
 	At        int64     `json:"at"`
 }
 
-// TaskState answers a status command.
+// TaskState answers a status command. As an answer to a spawn it says that its task was paused, or goes on.
 type TaskState struct {
 	Task    string `json:"task"`
 	State   State  `json:"state"`
 	Reason  Reason `json:"reason,omitempty"`
 	Attempt int    `json:"attempt"`
 	At      int64  `json:"at"`
+
+	Reasons []TaskReason `json:"reasons,omitempty"` // what keeps it from starting, as the host sees it, or what it is at
 }
 
 // A Process is one process that was ended with its task, or would not end.
@@ -210,6 +212,9 @@ func (b *TaskState) Validate() error {
 	if err := checkTimes(b.At); err != nil {
 		return err
 	}
+	if err := checkReasons(b.Reasons); err != nil {
+		return err
+	}
 	return checkTaskState(b.Task, b.State, b.Reason)
 }
 
@@ -247,6 +252,9 @@ func (b *Result) Validate() error {
 		return err
 	}
 	if err := checkIsolation(b.Isolation); err != nil {
+		return err
+	}
+	if err := b.checkWord(); err != nil {
 		return err
 	}
 	return checkText("summary", b.Summary, 4096)

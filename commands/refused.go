@@ -51,6 +51,7 @@ const (
 	StreamLoss      Code = "STREAM_LOSS"       // messages on the way were dropped, and are sent again
 	AuditBroken     Code = "AUDIT_BROKEN"      // the audit is not what a checkpoint of it says
 	NoAnswer        Code = "NO_ANSWER"         // nobody has answered a question in time, and it has no default
+	NoResult        Code = "NO_RESULT"         // the task has not ended
 	NotReady        Code = "NOT_READY"         // something that the instance needs on its host is not there
 	Internal        Code = "INTERNAL"          // a defect of ours
 

@@ -19,11 +19,15 @@ type Result struct {
 	Stderr    Output    `json:"stderr"`
 	Reaped    []Process `json:"reaped,omitempty"`
 	Survivors []Process `json:"survivors,omitempty"`
-	Kill      string    `json:"kill,omitempty"`       // the order that ended it: of several the one whose grace was over first
-	Policy    string    `json:"policy,omitempty"`     // version of the spoke's policy that refused it at the start, or that was asked there when no agent.started says so
-	Isolation string    `json:"isolation,omitempty"`  // what the last agent was confined by, one of [IsolationLevels]; "" = none was started, or it is not known
-	StartedAt int64     `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
-	EndedAt   int64     `json:"ended_at"`
+	Kill      string    `json:"kill,omitempty"`      // the order that ended it: of several the one whose grace was over first
+	Policy    string    `json:"policy,omitempty"`    // version of the spoke's policy that refused it at the start, or that was asked there when no agent.started says so
+	Isolation string    `json:"isolation,omitempty"` // what the last agent was confined by, one of [IsolationLevels]; "" = none was started, or it is not known
+	// What the agent itself has said: of its end, as JSON for who reads the result, and of files that it has left.
+	Reported  *Report    `json:"reported,omitempty"`
+	Data      string     `json:"data,omitempty"`
+	Artifacts []Artifact `json:"artifacts,omitempty"`
+	StartedAt int64      `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
+	EndedAt   int64      `json:"ended_at"`
 }
 
 // ReadResult reads the result that was stored of a task, false when there is none.

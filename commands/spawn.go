@@ -20,6 +20,7 @@ const (
 	MaxTimeout      = 30 * 24 * time.Hour
 	MaxGrace        = 10 * time.Minute
 	MaxReason       = 1024
+	MaxBackoff      = time.Hour
 )
 
 // Runtimes a spawn may name.
@@ -41,9 +42,11 @@ type Spawn struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 	Priority     int      `json:"priority,omitempty"`
 	TimeoutMS    int64    `json:"timeout_ms,omitempty"`
+	EstimateMS   int64    `json:"estimate_ms,omitempty"` // how long a run is thought to take; 0 = nobody knows
 	MaxRetries   int      `json:"max_retries,omitempty"`
-	OnLoss       string   `json:"on_loss,omitempty"` // "" = LossFails
-	Trace        string   `json:"trace,omitempty"`   // what its spans belong to: a traceparent of W3C Trace Context; "" = nothing
+	BackoffMS    int64    `json:"backoff_ms,omitempty"` // before the first retry at most, twice as long before each next one; 0 = as the spoke has it
+	OnLoss       string   `json:"on_loss,omitempty"`    // "" = LossFails
+	Trace        string   `json:"trace,omitempty"`      // what its spans belong to: a traceparent of W3C Trace Context; "" = nothing
 	Files        []File   `json:"files,omitempty"`
 	Stdin        bool     `json:"stdin,omitempty"`    // the agent reads standard input that came with the order
 	RetryOf      string   `json:"retry_of,omitempty"` // the task that ended, whose order is given anew; "" = it is no retry
@@ -69,6 +72,12 @@ func (*Spawn) Kind() Kind { return SpawnKind }
 
 // Timeout returns how long the agent may run, 0 for no limit.
 func (s *Spawn) Timeout() time.Duration { return time.Duration(s.TimeoutMS) * time.Millisecond }
+
+// Backoff returns how long the first retry waits at most, 0 as the spoke has it.
+func (s *Spawn) Backoff() time.Duration { return time.Duration(s.BackoffMS) * time.Millisecond }
+
+// Estimate returns how long a run is thought to take, 0 where nobody knows.
+func (s *Spawn) Estimate() time.Duration { return time.Duration(s.EstimateMS) * time.Millisecond }
 
 // validCapability wants 1 to 64 letters, digits and . _ : / + - behind a letter
 // or digit.
@@ -114,6 +123,10 @@ func (s *Spawn) ValidateOrder() error {
 		return Refuse(Validation, "priority %d is outside %d..%d", s.Priority, MinPriority, MaxPriority)
 	case s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeout.Milliseconds():
 		return Refuse(Validation, "timeout of %d ms is outside 0..%d", s.TimeoutMS, MaxTimeout.Milliseconds())
+	case s.EstimateMS < 0 || s.EstimateMS > MaxTimeout.Milliseconds():
+		return Refuse(Validation, "estimate of %d ms is outside 0..%d", s.EstimateMS, MaxTimeout.Milliseconds())
+	case s.BackoffMS < 0 || s.BackoffMS > MaxBackoff.Milliseconds():
+		return Refuse(Validation, "back-off of %d ms is outside 0..%d", s.BackoffMS, MaxBackoff.Milliseconds())
 	case s.OnLoss != "" && s.OnLoss != LossFails && s.OnLoss != LossReruns:
 		return Refuse(Validation, "on loss %q is neither fail nor rerun", Clip(s.OnLoss))
 	case s.Trace != "" && !validTrace(s.Trace):

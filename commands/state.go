@@ -82,7 +82,7 @@ var Transitions = slices.Concat(
 	moves(ByStart, Running, Claimed),
 	moves(ByLoss, Queued, Claimed, Running),
 	moves(ByNoStart, Unavailable, Claimed),
-	moves(ByUnavailable, Unavailable, Queued),
+	moves(ByUnavailable, Unavailable, Queued, AwaitingInput, Paused, Blocked), // of what waits a peer may recall it after a restore
 	moves(ByQuestion, AwaitingInput, Running),
 	moves(ByLoss, AwaitingInput, Queued), // the attempt that asked is lost; its task, whose row says queued meanwhile, waits for the answer as before
 	moves(ByAnswer, Running, AwaitingInput),
@@ -174,10 +174,12 @@ const (
 	DiskLimit          Reason = "disk_limit"
 	OutputLimit        Reason = "output_limit"
 	IDUsed             Reason = "id_used"
+	Overrun            Reason = "overrun"        // it ran longer than estimated, and told no progress
+	ResultUnknown      Reason = "result_unknown" // the task has ended, and whoever ordered it could not read how
 )
 
 // Reasons lists every reason but the empty one.
 var Reasons = []Reason{ExecutorBusy, PermissionRequired, DeadlineElapsed, CapabilityMissing, CancelRequested,
 	KillRequested, MergeConflict, DependencyFailed, DependencyCycle, LeaseExpired, ExecutorDied, RetriesExhausted,
 	ReclaimsExhausted, BudgetExceeded, QuotaExceeded, Limit, LinkDown, LinkRevoked, GrantDenied, PolicyDenied, CommandExpired,
-	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit, IDUsed}
+	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit, IDUsed, Overrun, ResultUnknown}

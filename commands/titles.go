@@ -39,6 +39,7 @@ var titles = map[Code]string{
 	StreamLoss:      "Messages on the way were dropped, and are sent again",
 	AuditBroken:     "The audit was changed, or is not whole",
 	NoAnswer:        "Nobody has answered in time",
+	NoResult:        "The agent has not ended",
 	NotReady:        "The instance cannot do its work now",
 	Internal:        "A defect of this program",
 

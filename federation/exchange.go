@@ -36,19 +36,20 @@ type Exchange struct {
 	unconfirmed wait.Signal // sent when there is something to confirm
 	calls       atomic.Bool // the next confirmation asks the peer, which dials, for a heartbeat
 
-	mu           sync.Mutex      // guards the rest
-	changed      chan struct{}   // closed when peer, or what both agree on, changes
-	history      history         // what both sides agree on
-	witness      witness         // of the peer's audit
-	auditRefused atomic.Bool     // that the peer refuses the audit of this instance was said
-	latch        latch           // of a peer that is obeyed: whether it lets agents start
-	beat         *store.Beat     // the peer's last heartbeat
-	beatRefused  bool            // the last heartbeat was refused, and that was said
-	unsaved      bool            // beat is newer than the one in the database
-	peerState    store.PeerState // of the connection on the peer's side, as noted last in the database
-	peerStateAt  time.Time       // when that was
-	limited      time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
-	slowed       bool            // that was said
+	mu           sync.Mutex        // guards the rest
+	changed      chan struct{}     // closed when peer, or what both agree on, changes
+	history      history           // what both sides agree on
+	witness      witness           // of the peer's audit
+	auditRefused atomic.Bool       // that the peer refuses the audit of this instance was said
+	latch        latch             // of a peer that is obeyed: whether it lets agents start
+	beat         *store.Beat       // the peer's last heartbeat
+	beatLink     int64             // over which it came; fromTable for one that an earlier process heard
+	beatRefused  *commands.Refused // why the last heartbeat was not taken, as was said; nil = it was
+	unsaved      bool              // beat is newer than the one in the database
+	peerState    store.PeerState   // of the connection on the peer's side, as noted last in the database
+	peerStateAt  time.Time         // when that was
+	limited      time.Time         // until when the peer has to wait because of its rate, or had to; zero = never
+	slowed       bool              // that was said
 
 	refuses      *commands.EndedKey       // the key of the last heartbeat, which has ended here; nil = it was good
 	refusedHeard []commands.RefusedReport // what the peer said last that it has refused of our reports

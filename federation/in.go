@@ -40,7 +40,7 @@ type opening struct {
 	in       *store.Incoming
 	handler  *Handler
 	stored   bool  // before it has an effect, or is refused: all but what handlers pass on and exchanges say to each other
-	rejected error // why it is refused without being stored: not authentic (in is nil), or of a kind that is not stored (in is set)
+	rejected error // why it is refused without being stored: not authentic (in is nil), of a kind that is not stored, or early (in is set)
 }
 
 // openAll verifies signatures on every core: they are most of the work.
@@ -79,8 +79,13 @@ func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 	h := x.role.handlers[kind]
 	stored := !x.ours(kind) && (h == nil || h.Pass == nil)
 	switch {
+	case stored && kind != commands.HeartbeatKind && commands.CodeOf(err) == signing.TimeFuture:
+		return opening{in: in, rejected: err} // it comes again, and is taken when the clock that is wrong was set
 	case err != nil:
 		in.Refusal = refusal(err)
+		if h != nil && kind == commands.ResultKind && in.Header.Wsp == p.workspace { // else its task would go on here for ever
+			in.Unread, in.Body = true, commands.EndOf(o.Body(), in.Header.Iat, in.Refusal)
+		}
 	case !stored && in.Header.Wsp != p.workspace:
 		in.Refusal = store.WrongWorkspace(in)
 	case !stored && p.Ended[in.Header.Kid] != "":
@@ -307,7 +312,7 @@ func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
 	var refused []opening
 	for _, o := range opened {
 		switch {
-		case o.in == nil || o.stored:
+		case o.in == nil || o.stored || o.rejected != nil:
 		case o.in.Refusal != nil:
 			refused = append(refused, opening{in: o.in, rejected: o.in.Refusal})
 		case x.ours(commands.Kind(o.in.Header.Kind)):

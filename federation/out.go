@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,6 +65,10 @@ func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
 	}
 	if err != nil || len(out) == 0 {
 		return 0, err
+	}
+	if slices.ContainsFunc(out, func(o store.Outgoing) bool { return o.Ahead }) {
+		x.cursor.Reseal(out)
+		return store.RelayBatch, x.board.DB.SealAhead(ctx, x.id, out[0].Seq, out[len(out)-1].Seq)
 	}
 	failed, err := x.publish(ctx, out)
 	crash.Point("published messages")

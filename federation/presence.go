@@ -85,7 +85,7 @@ func (x *Exchange) beatOnce(ctx context.Context, d dialled, link int64) error {
 	}
 	if ctx.Err() == nil && x.unanswered.Note(err) {
 		if err != nil {
-			x.log.WarnContext(ctx, "the peer does not answer heartbeats: it has much to do, or refuses them; its log and its audit say so", "err", err)
+			x.log.WarnContext(ctx, "the peer does not answer heartbeats: it has much to do, or refuses them; the log of its host then has \"a heartbeat of the peer is refused\", with why", "err", err)
 		} else {
 			x.log.InfoContext(ctx, "the peer answers heartbeats again")
 		}
@@ -102,8 +102,8 @@ func (b *Board) serveBeats(ctx context.Context) error {
 		}
 		link := x.way.link()
 		// A peer whose old key has ended here learns from the answer that its new
-		// ones are known.
-		if err := x.heard(ctx, envelope, link); err != nil && !errors.Is(err, errEndedKey) {
+		// ones are known, and one whose clock is wrong by how much.
+		if err := x.heard(ctx, envelope, link); err != nil && !errors.Is(err, errEndedKey) && commands.CodeOf(err) != signing.TimeFuture {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
@@ -149,7 +149,12 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
 	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
-	x.sayHistory(ctx, link, &beat)
+	x.mu.Lock()
+	early := x.beatRefused != nil && x.beatRefused.Code == signing.TimeFuture
+	x.mu.Unlock()
+	if !early { // else nothing is relayed: it would be refused
+		x.sayHistory(ctx, link, &beat)
+	}
 	return &beat
 }
 
@@ -171,16 +176,16 @@ func (x *Exchange) limits() bool {
 	return x.isLimited()
 }
 
-// heard takes in what the peer says about itself and the connection. Only what
-// is newer than the last counts: an old heartbeat that somebody replays says
-// nothing.
+// heard takes in what the peer says about itself and the connection. Over one link only
+// what is newer than the last counts: an old heartbeat that somebody replays says nothing.
 func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error {
 	p, in, body, err := x.openBeat(ctx, envelope)
 	if body == nil {
 		return err
 	}
-	if !x.keep(in, body) {
-		return fmt.Errorf("a heartbeat of %s is older than the last one", p.Name)
+	if r := x.keep(in, body, link); r != nil {
+		x.warnOfBeat(ctx, r)
+		return r
 	}
 	if err := x.noteLapsed(ctx, p, body.Connection.Refuses); err != nil {
 		x.log.DebugContext(ctx, "auditing that the peer refuses the signing key", "err", err)
@@ -232,7 +237,7 @@ func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store
 	switch {
 	case o.rejected != nil:
 		x.warnOfBeat(ctx, o.rejected)
-		return p, nil, nil, x.countRejected(ctx, p, []opening{o})
+		return p, nil, nil, x.countRejected(ctx, p, []opening{o}) // it is answered: its sender may learn why
 	case p.Ended[o.in.Header.Kid] != "":
 		return p, nil, nil, errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in, endedKey(p, o.in)))
 	case o.in.Header.Wsp != p.workspace:
@@ -259,23 +264,34 @@ func (x *Exchange) patience(ctx context.Context, link int64) (context.Context, c
 	return x.brief(ctx)
 }
 
-// keep remembers a heartbeat that is newer than the last.
-func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat) bool {
+// keep remembers a heartbeat, unless the last one over the same link is newer. On a new link,
+// which the peer has authenticated, an older one is no replay: its clock was set back.
+func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat, link int64) *commands.Refused {
 	issued, now := time.UnixMilli(in.Header.Iat), time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.beat != nil && issued.Before(x.beat.At.Add(x.beat.Offset)) {
-		return false
+	if x.beat != nil && x.beatLink == link {
+		if back := x.beat.At.Add(x.beat.Offset).Sub(issued); back > 0 {
+			return commands.Refuse(signing.TimeExpired, "issued %s before the last one over this link; was the clock of its host set back?", back.Round(time.Millisecond))
+		}
 	}
-	x.beatRefused = false
+	if x.clocksDiffer() && issued.Sub(now) >= -signing.Skew {
+		x.cursor.Rewind() // what was refused for its time is sent again
+	}
+	x.beatRefused = nil
 	if in.Header.Kid != x.peer.Load().Verifier.Identity {
 		x.refuses = nil
 	}
 	if x.beat != nil && x.beat.Body.Connection.Full && !body.Connection.Full {
 		x.cursor.Rewind() // what did not fit there is sent again
 	}
-	x.beat, x.unsaved = &store.Beat{Conn: x.id, At: now, Offset: issued.Sub(now), Body: *body}, true
-	return true
+	x.beat, x.beatLink, x.unsaved = &store.Beat{Conn: x.id, At: now, Offset: issued.Sub(now), Body: *body}, link, true
+	return nil
+}
+
+// clocksDiffer reports whether, by the peer's last heartbeat, one of the sides refuses what the other signs. The caller holds mu.
+func (x *Exchange) clocksDiffer() bool {
+	return x.beatRefused != nil && x.beatRefused.Code == signing.TimeFuture || x.beat != nil && x.beat.Offset < -signing.Skew
 }
 
 func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) error {
@@ -287,15 +303,16 @@ func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) 
 	return errors.Join(r, x.countRejected(ctx, p, []opening{{in: in, rejected: r}}))
 }
 
-// warnOfBeat says that a heartbeat was refused, once until one is taken: what the peer thinks
+// warnOfBeat says that a heartbeat is not taken, once until one is: what the peer thinks
 // of the connection is not known here meanwhile.
 func (x *Exchange) warnOfBeat(ctx context.Context, why error) {
+	r := refusal(why)
 	x.mu.Lock()
-	known := x.beatRefused
-	x.beatRefused = true
+	known := x.beatRefused != nil
+	x.beatRefused = r
 	x.mu.Unlock()
 	if !known && x.refusals.room(time.Now()) > 0 {
-		x.log.WarnContext(ctx, "a heartbeat of the peer is refused, and so what it says of the connection", "code", commands.CodeOf(why), "why", why)
+		x.log.WarnContext(ctx, "a heartbeat of the peer is refused, and so what it says of the connection", "code", r.Code, "why", r.Why)
 	}
 }
 

@@ -222,7 +222,7 @@ func (b *Board) start(ctx context.Context, p *Peer, r *role) {
 			Log: b.Log.With("connection", p.Name), Changed: b.changedLink(p.ID)}}
 	}
 	x := newExchange(b, p, r, w)
-	x.beat = b.lastBeat(ctx, p.ID)
+	x.beat, x.beatLink = b.lastBeat(ctx, p.ID), fromTable
 	ctx, x.stop = context.WithCancel(ctx)
 	b.mu.Lock()
 	b.exchanges[p.ID] = x
@@ -243,6 +243,9 @@ func (b *Board) drop(x *Exchange) {
 	defer b.mu.Unlock()
 	delete(b.exchanges, x.id)
 }
+
+// fromTable is in place of the link over which a heartbeat came that the table has.
+const fromTable = -1
 
 func (b *Board) lastBeat(ctx context.Context, conn string) *store.Beat {
 	beat, err := b.DB.Beat(ctx, conn)

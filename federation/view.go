@@ -12,15 +12,16 @@ import (
 // A Status is a connection as this process sees it now.
 type Status struct {
 	store.Connection
-	Linked  bool
-	Since   time.Time          // of the link; zero while there is none
-	Remote  string             // host:port that the peer dials from
-	Cause   error              // why a link that we dial is down, or who serves the connection in place of this process
-	Beat    *store.Beat        // the peer's last heartbeat; nil before the first
-	Limited bool               // the peer is above its rate
-	Full    *time.Time         // since when no more of its messages are kept; nil = they are
-	Refuses *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
-	Differs string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
+	Linked      bool
+	Since       time.Time          // of the link; zero while there is none
+	Remote      string             // host:port that the peer dials from
+	Cause       error              // why a link that we dial is down, or who serves the connection in place of this process
+	Beat        *store.Beat        // the peer's last heartbeat; nil before the first
+	BeatRefused *RefusedBeat       // why the last heartbeat that came over the link was not taken; nil = it was
+	Limited     bool               // the peer is above its rate
+	Full        *time.Time         // since when no more of its messages are kept; nil = they are
+	Refuses     *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
+	Differs     string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
 
 	RefusesKeys signing.Code // why the peer has refused the newest key set of this instance; "" = it has not
 
@@ -29,6 +30,20 @@ type Status struct {
 	KeyRevoked bool  // the key in use towards it is revoked here
 
 	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
+}
+
+// A RefusedBeat says why a heartbeat of the peer was not taken.
+type RefusedBeat struct {
+	Code signing.Code `json:"code"`
+	Why  string       `json:"why"`
+}
+
+// ClockOffset is how far the clock of the peer was from ours when its last heartbeat came; "" within 2 s.
+func (s Status) ClockOffset() string {
+	if s.Beat == nil || s.Beat.Offset.Abs() <= 2*time.Second {
+		return ""
+	}
+	return s.Beat.Offset.Round(time.Second).String()
 }
 
 // PeerSays returns what the peer last said about the connection, and whether it ever
@@ -136,6 +151,9 @@ func (x *Exchange) describe(s *Status) {
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 	if s.Unsealed = x.unsealed.Err(); s.Linked {
 		s.Unanswered = x.unanswered.Err()
+		if r := x.beatRefused; r != nil {
+			s.BeatRefused = &RefusedBeat{r.Code, r.Why}
+		}
 	}
 }
 

@@ -38,9 +38,9 @@ func (h *Hub) Kill(ctx context.Context, text string, k commands.Kill, actor stri
 	return Killed{m, ordered}, err
 }
 
-// Ask sends a status command to the spoke of an agent and waits for its signed
+// AskStatus sends a status command to the spoke of an agent and waits for its signed
 // answer for as long as ctx allows.
-func (h *Hub) Ask(ctx context.Context, text, actor string) (*commands.TaskState, error) {
+func (h *Hub) AskStatus(ctx context.Context, text, actor string) (*commands.TaskState, error) {
 	m, err := h.Find(ctx, text)
 	if err != nil {
 		return nil, err

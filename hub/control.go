@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -28,11 +27,19 @@ func (h *Hub) Describe(ctx context.Context) (*Description, []control.Check) {
 }
 
 // Agents returns the agents that this hub has ordered, newest first, and before which id the list goes on.
-func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) ([]store.Mirror, string, error) {
+func (h *Hub) Agents(ctx context.Context, t control.AgentTerms) (views []AgentView, next string, err error) {
 	if t.Hub != "" {
 		return nil, "", commands.Refuse(commands.Validation, "this instance is a hub: its agents run on spokes").Hinting("to see those of one spoke").Running("agents", "--spoke", "NAME")
 	}
-	return h.DB.ListMirrors(ctx, store.MirrorTerms{Spoke: t.Spoke, Open: t.Open, Labels: t.Labels, Before: t.Before, Limit: t.Limit})
+	list, next, err := h.DB.ListMirrors(ctx, store.MirrorTerms{Spoke: t.Spoke, Open: t.Open, Archived: t.Archived, Labels: t.Labels, Before: t.Before, Limit: t.Limit})
+	views = make([]AgentView, len(list))
+	seen := make([]*AgentView, len(list))
+	for i, m := range list {
+		views[i] = viewOf(m)
+		seen[i] = &views[i]
+	}
+	h.Observe(seen...)
+	return views, next, err
 }
 
 // Agent returns the agent that a person means as it is; with wait only when it has changed
@@ -70,10 +77,13 @@ func (h *Hub) InLine(ctx context.Context, v *AgentView) (err error) {
 	return err
 }
 
-// Cancelling adds to an agent that is to be cancelled whether its spoke has taken the order.
+// Cancelling adds to an agent that is to be cancelled whether its spoke has taken the order, or refused it.
 func (h *Hub) Cancelling(ctx context.Context, v *AgentView) error {
-	var kill struct{ Cancel, Command string }
-	if v.Kill == nil || json.Unmarshal(v.Kill, &kill) != nil || kill.Cancel == "" {
+	kill := store.ReadKill(v.Kill)
+	if refused := store.ReadKill(v.RefusedKill); kill == nil && refused != nil && refused.Cancel != "" {
+		v.ProtocolCancel = "refused"
+	}
+	if kill == nil || kill.Cancel == "" {
 		return nil
 	}
 	v.ProtocolCancel = "unavailable"

@@ -45,7 +45,8 @@ type Hub struct {
 	Isolation string        // what every agent is to be confined by, or more, one of commands.IsolationLevels; "" = what its order demands
 	Output    output.Bounds // of what is kept of agents' output
 	Webhooks  webhook.Sender
-	Log       *slog.Logger // required
+	HungAfter time.Duration // how long an agent may show no sign before it counts as hung; 0 means [commands.HungAfter]
+	Log       *slog.Logger  // required
 	// Counters count what happens; nil = nobody does.
 	Counters *metrics.Counters
 	// Tracer is told what orders go through; nil = nobody is.
@@ -156,7 +157,7 @@ func (h *Hub) certificate() (cert tls.Certificate, err error) {
 	return transport.Certificate(ed25519.NewKeyFromSeed(seed))
 }
 
-// sweep prunes old rows and output, now and then.
+// sweep prunes old rows and output, and closes what agents have asked that have ended, now and then.
 func (h *Hub) sweep(ctx context.Context) error {
 	var prune time.Time
 	return every(ctx, time.Minute, func() {
@@ -169,6 +170,9 @@ func (h *Hub) sweep(ctx context.Context) error {
 		}
 		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "dropping old output", "err", err)
+		}
+		if _, err := h.DB.CloseInquiries(ctx); err != nil && ctx.Err() == nil {
+			h.Log.ErrorContext(ctx, "closing questions of agents that have ended", "err", err)
 		}
 	})
 }

@@ -39,14 +39,14 @@ func (h *Hub) sayMoved(ctx context.Context, batch []*store.Incoming) {
 	}
 	spoke := h.board.Name(batch[0].Conn)
 	for _, m := range batch {
-		if m.Code != "" || m.Late {
+		if !acted(m) || m.Late {
 			continue
 		}
 		question, other := m.Effect.(commands.Kind)
 		switch b, refusal := m.Body.(*commands.RefusedBody); {
 		case refusal && !other:
 			h.sayRefusal(ctx, m, b, spoke)
-		case refusal && (question == commands.KillKind || question == commands.AnswerKind):
+		case refusal && (question == commands.KillKind || question == commands.AnswerKind || question == commands.PauseKind):
 			h.Log.InfoContext(ctx, "order refused", "kind", question, "id", b.Task, "connection", spoke, "code", b.Code)
 		case !other:
 			h.sayReport(ctx, m, spoke)
@@ -76,6 +76,13 @@ func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
 		h.Log.InfoContext(ctx, "agent ended", append(about, b.Exit.Logged()...)...)
 	case *commands.Question:
 		h.Log.InfoContext(ctx, "agent asks", "id", b.Task, "connection", spoke, "attempt", b.Attempt, "question", commands.ShortID(b.Question))
+	case *commands.TaskState:
+		about := []any{"id", b.Task, "connection", spoke, "attempt", b.Attempt, "state", b.State}
+		if b.State == commands.Paused {
+			h.Log.InfoContext(ctx, "agent paused", about...)
+		} else {
+			h.Log.InfoContext(ctx, "agent resumed", about...)
+		}
 	case *commands.Answered:
 		h.Log.InfoContext(ctx, "question closed", "id", b.Task, "connection", spoke, "question", commands.ShortID(b.Question), "outcome", b.Outcome)
 	case *commands.Result:
@@ -91,7 +98,7 @@ func (h *Hub) sayResult(ctx context.Context, r *commands.Result, spoke string) {
 		about = append(about, r.Exit.Logged()...)
 	}
 	if r.StartedAt > 0 {
-		about = append(about, "duration_ms", r.EndedAt-r.StartedAt)
+		about = append(about, "duration_ms", max(r.EndedAt-r.StartedAt, 0)) // a clock may have been set back in between
 	}
 	h.Log.InfoContext(ctx, "order ended", about...)
 }

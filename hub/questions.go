@@ -19,20 +19,3 @@ func (h *Hub) Answer(ctx context.Context, q store.Question, answer, reason, acto
 	h.sayOrder(ctx, commands.AnswerKind, q.Task, q.Spoke)
 	return nil
 }
-
-// Progress adds to an agent what it has said of its progress last, as the newest heartbeat of its spoke tells it.
-func (h *Hub) Progress(v *AgentView) {
-	if v.State != commands.Running && v.State != commands.AwaitingInput {
-		return
-	}
-	for _, s := range h.board.Statuses(store.Commands) {
-		if s.ID != v.Conn || s.Beat == nil {
-			continue
-		}
-		for _, a := range s.Beat.Body.Agents {
-			if a.Task == v.Task && a.Attempt == v.Attempt {
-				v.Progress = a.Progress
-			}
-		}
-	}
-}

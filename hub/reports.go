@@ -32,8 +32,11 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 // moved wakes who waits for the tasks of a batch, and logs what became of them.
 func (h *Hub) moved(ctx context.Context, batch []*store.Incoming) {
 	for _, m := range batch {
-		if r, ok := m.Body.(*commands.Result); ok && m.Code == "" {
+		if r, ok := m.Body.(*commands.Result); ok && acted(m) {
 			h.Counters.Result(string(r.State), r.Reason == commands.RetriesExhausted)
+		}
+		if a, ok := m.Body.(*commands.Answered); ok && m.Code == "" {
+			h.Counters.QuestionClosed(a.Outcome)
 		}
 		switch commands.Kind(m.Header.Kind) {
 		case commands.AcceptedKind, commands.StartedKind:
@@ -44,6 +47,11 @@ func (h *Hub) moved(ctx context.Context, batch []*store.Incoming) {
 	}
 	h.lacking.ended(batch)
 	h.sayMoved(ctx, batch)
+}
+
+// acted reports whether a message has had its effect: a result that could not be read has ended its task.
+func acted(m *store.Incoming) bool {
+	return m.Code == "" || m.Unread && m.Code == m.Refusal.Code && !m.Late
 }
 
 // keepOutput stores pieces of output of tasks that the connection runs, and says

@@ -29,6 +29,7 @@ type SpokeView struct {
 	Liveness     string                  `json:"liveness"` // alive, late, stale, dead, never seen, ended
 	LastSeen     *time.Time              `json:"last_seen,omitempty"`
 	ClockOffset  string                  `json:"clock_offset,omitempty"`
+	BeatRefused  *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
 	Slots        int                     `json:"slots"`
 	Running      int                     `json:"running"`
 	Queued       int                     `json:"queued"`
@@ -108,7 +109,7 @@ func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeVi
 
 // ViewOf describes the spoke of a connection as its last heartbeat does.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
+	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, BeatRefused: s.BeatRefused, ClockOffset: s.ClockOffset(), Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}
@@ -126,9 +127,6 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Stopping, v.StartsNone = b.Body.Stopping, b.Body.StartsNone
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
 	v.Policy, v.Isolation = b.Body.Policy, b.Body.Isolation
-	if off := b.Offset.Abs(); off > 2*time.Second {
-		v.ClockOffset = b.Offset.Round(time.Second).String()
-	}
 	return v
 }
 

@@ -132,12 +132,13 @@ func (c ScheduleChange) apply(s *store.Schedule, now time.Time) (action, why str
 	case store.SchedulePaused:
 		s.Next = nil
 		if was.State != s.State {
-			s.Why = c.Reason
+			s.Why, s.Restored = c.Reason, false
 			return "schedule.paused", c.Reason, nil
 		}
 	case store.ScheduleActive:
 		if was.State != s.State || was.Cron != s.Cron || was.Zone != s.Zone {
 			s.Next, s.Why = new(table.Next(now)), ""
+			s.Restored = false
 		}
 		if was.State != s.State {
 			return "schedule.resumed", c.Reason, nil

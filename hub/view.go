@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -14,11 +15,17 @@ type AgentView struct {
 	store.Mirror
 	ExitCode *int                    `json:"exit_code,omitempty"` // of the last attempt's process
 	Receipts []store.ReceiptRow      `json:"receipts,omitempty"`
-	Output   []store.LogStream       `json:"output,omitempty"` // what of it has arrived
-	Progress *commands.AgentProgress `json:"-"`                // what the agent has said last; nil = nothing, or it does not run
-	Before   *int                    `json:"before,omitempty"` // orders of this hub that its spoke takes before it; nil = not known, or it has begun
-	// ProtocolCancel says of one that is to be cancelled whether its spoke has taken the order: "sent" or "unavailable".
+	Output   []store.LogStream       `json:"output,omitempty"`       // what of it has arrived
+	Progress *commands.AgentProgress `json:"-"`                      // what the agent has said last; nil = nothing, or it does not run
+	Verdict  *commands.Verdict       `json:"verdict,omitempty"`      // what it is at; nil = it has not begun, or has ended
+	Overrun  bool                    `json:"overrun,omitempty"`      // it runs longer than estimated, as its spoke said last
+	Memory   int64                   `json:"memory_bytes,omitempty"` // of its tree, as its spoke said last, with
+	CPUMS    int64                   `json:"cpu_ms,omitempty"`       // processor time so far
+	Before   *int                    `json:"before,omitempty"`       // orders of this hub that its spoke takes before it; nil = not known, or it has begun
+	// ProtocolCancel says of one that is to be cancelled what became of the order: "sent" (its spoke has it), "unavailable" (not yet) or "refused".
 	ProtocolCancel string `json:"protocol_cancel,omitempty"`
+	// NotRetried is why one that has ended is not retried; nil = it is, or that was not asked.
+	NotRetried *commands.Refused `json:"-"`
 }
 
 // Refused reports whether the last spoke that the agent was ordered from has refused it. Who does not see
@@ -55,4 +62,17 @@ func (v AgentView) Sentence() string {
 		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
 	}
 	return string(v.State)
+}
+
+// Since is when an agent came into its state, as far as it is known.
+func (v AgentView) Since() time.Time {
+	switch {
+	case v.State == commands.Queued && v.Attempt == 0:
+		return v.CreatedAt
+	case v.State == commands.Running && v.StartedAt != nil:
+		return *v.StartedAt
+	case v.EndedAt != nil:
+		return *v.EndedAt
+	}
+	return v.UpdatedAt
 }

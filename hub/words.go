@@ -11,6 +11,7 @@ import (
 var endedBy = map[commands.Reason]string{
 	commands.DeadlineElapsed:   "timed out",
 	commands.IdleTimeout:       "idle too long",
+	commands.Overrun:           "overran its estimate",
 	commands.CommandExpired:    "never started",
 	commands.KillRequested:     "killed",
 	commands.Operator:          "killed",
@@ -25,6 +26,7 @@ var endedBy = map[commands.Reason]string{
 	commands.GrantDenied:       "refused",
 	commands.CapabilityMissing: "refused",
 	commands.IDUsed:            "refused",
+	commands.ResultUnknown:     "result unknown",
 }
 
 // Words says how an agent stands as people do. The states and reasons of the machine are fewer

@@ -17,11 +17,18 @@ const maxDepth = 32
 // nothing null, at most 32 levels, nothing after the value. The error is a
 // [*Rejected] with [BodyJSON] that gives the path of the first problem.
 func DecodeBody(data []byte, v any) error {
+	return decodeBody(data, v, (*json.Decoder).DisallowUnknownFields)
+}
+
+// DecodeKnown is [DecodeBody] without regard to fields that v does not have.
+func DecodeKnown(data []byte, v any) error { return decodeBody(data, v, func(*json.Decoder) {}) }
+
+func decodeBody(data []byte, v any, rule func(*json.Decoder)) error {
 	if err := CheckBody(data); err != nil {
 		return err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
+	rule(dec)
 	if err := dec.Decode(v); err != nil {
 		return reject(BodyJSON, "the body cannot be read: %v", err)
 	}

@@ -32,6 +32,8 @@ func news(m backlog.Moved) commands.Body {
 	switch {
 	case m.Before:
 		return nil
+	case m.Stands:
+		return &commands.TaskState{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, At: m.At}
 	case m.Question != nil:
 		return m.Question
 	case m.Answered != nil:

@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,6 +18,9 @@ import (
 func cancel(t *testing.T, at *meshtest.Instance, task string, more map[string]any) (k hub.Killed) {
 	t.Helper()
 	body := map[string]any{"reason": "not needed", "wait_ms": 60_000}
+	if more["graceful"] == true {
+		delete(body, "wait_ms") // what runs has all the time that it takes
+	}
 	for name, v := range more {
 		body[name] = v
 	}
@@ -140,5 +144,35 @@ func TestAKillWinsOverACancel(t *testing.T) {
 
 	v := m.Wait(t, task)
 	require.Equal(t, []any{commands.Cancelled, commands.KillRequested}, []any{v.State, v.Reason})
+	m.Check(t)
+}
+
+// A kill and a cancel that the grant does not allow are refused, and their hub says so; given again they end the agent.
+func TestAHubSaysThatItsKillIsRefused(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	task, _ := asked(t, m, "")
+	m.Spokes["attic"].Exec(t, `UPDATE grants SET kinds = array_remove(kinds, 'agent.kill')`)
+
+	cancel(t, m.Hub.Instance, task, nil)
+	meshtest.Await(t, "the refusal", func() bool { return m.Agent(t, task).ProtocolCancel == "refused" })
+	kill(t, m, task, 0)
+	meshtest.Await(t, "the refusal", func() bool {
+		return m.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.kill_refused' AND object = $1 AND code = 'GRANT'`, task) == 1
+	})
+
+	v := m.Agent(t, task)
+	require.Equal(t, []any{commands.Running, json.RawMessage(nil), ""}, []any{v.State, v.Kill, v.ProtocolCancel})
+	require.Equal(t, "attic refused it: the grant of this connection does not allow agent.kill", v.NotKilled())
+	var why struct{ Reasons []struct{ Text, Fix string } }
+	m.Hub.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &why)
+	require.Contains(t, why.Reasons[1].Text, "enough; "+v.NotKilled())
+	require.Equal(t, "once its host allows it: spawnmesh kill "+v.ShortID+" --reason WHY", why.Reasons[1].Fix)
+	selection := map[string]any{"all": true, "ids": []string{task}, "reason": "all"}
+	m.Spokes["attic"].Exec(t, `UPDATE grants SET kinds = kinds || '{agent.kill}'`)
+	var sum hub.KillSummary
+	m.Hub.Do(t, "POST", "/api/v1/tasks/kill", selection, &sum)
+	require.Equal(t, 1, sum.Killed)
+	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
 	m.Check(t)
 }

@@ -10,10 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
@@ -29,22 +31,27 @@ const checkpointFile = "checkpoint"
 
 func checkpointDir(dataDir, task string) string { return filepath.Join(dataDir, "checkpoints", task) }
 
-// keepCheckpoint keeps data as the checkpoint of an attempt, and session as the id of its runtime's session; what is nil stays.
-func (s *Spoke) keepCheckpoint(ctx context.Context, r *run, data []byte, session *string) (time.Time, error) {
+// draft is how the names of files begin that are not whole yet.
+const draft = ".draft-"
+
+// keepData keeps data as the checkpoint of an attempt. It is written as it comes: two at a time may come, see
+// [door.MaxCheckpoint], and so long there are four of a task on the disk at most.
+func (s *Spoke) keepData(ctx context.Context, r *run, data io.Reader) (time.Time, error) {
+	dir := checkpointDir(s.Dir, r.fence.Task)
+	file, c, err := writeDraft(dir, data)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("keeping the checkpoint of an agent: %w", err)
+	}
 	r.keeps.Lock()
 	defer r.keeps.Unlock()
-	c := backlog.Checkpoint{Session: session}
-	dir := checkpointDir(s.Dir, r.fence.Task)
-	if data != nil {
-		sum := sha256.Sum256(data)
-		c.Digest, c.Size = hex.EncodeToString(sum[:]), int64(len(data))
-		if err := writeCheckpoint(dir, c.Digest, data); err != nil {
-			return time.Time{}, fmt.Errorf("keeping the checkpoint of an agent: %w", err)
-		}
-		crash.Point("wrote a checkpoint")
+	if err := errors.Join(os.Rename(file, filepath.Join(dir, c.Digest)), fsync.Dir(dir)); err != nil {
+		return time.Time{}, fmt.Errorf("keeping the checkpoint of an agent: %w", err)
 	}
+	crash.Point("wrote a checkpoint")
+	// It is whole: who asked for it may hang up. Of a commit that nobody knows of, neither file is removed.
+	ctx = context.WithoutCancel(ctx)
 	at, err := s.backlog.KeepCheckpoint(ctx, r.fence, c)
-	if data == nil {
+	if err != nil && commands.CodeOf(err) != commands.StaleAttempt {
 		return at, err
 	}
 	// The one that counts stays, be it the one before: then this attempt may keep nothing any more.
@@ -54,30 +61,39 @@ func (s *Spoke) keepCheckpoint(ctx context.Context, r *run, data []byte, session
 	return at, err
 }
 
-// writeCheckpoint makes a file durable: it is there as a whole, or not.
-func writeCheckpoint(dir, digest string, data []byte) error {
+// writeDraft writes a file that is on the disk as a whole, or removed again.
+func writeDraft(dir string, data io.Reader) (file string, c backlog.Checkpoint, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return "", c, err
 	}
-	f, err := os.CreateTemp(dir, ".draft-")
+	f, err := os.CreateTemp(dir, draft)
 	if err != nil {
-		return err
+		return "", c, err
 	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, digest))
+	sum := sha256.New()
+	c.Size, err = io.Copy(io.MultiWriter(f, sum), data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return "", c, errors.Join(err, os.Remove(f.Name()))
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return fsync.Dir(dir)
+	c.Digest = hex.EncodeToString(sum.Sum(nil))
+	return f.Name(), c, nil
 }
 
-// removeBut removes what is not the checkpoint that counts. What cannot be removed goes with the task.
+// removeDrafts removes what an earlier process was about to keep.
+func removeDrafts(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), draft) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// removeBut removes what is not the checkpoint that counts, nor about to be one. What cannot be removed goes with the task.
 func removeBut(dir, digest string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		if e.Name() != digest {
+		if e.Name() != digest && !strings.HasPrefix(e.Name(), draft) {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}

@@ -43,6 +43,9 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 // Running counts the attempts that have a slot.
 func (s *Spoke) Running() int { return s.live.count() }
 
+// Paused is how many of them stand still.
+func (s *Spoke) Paused() int { return s.live.standStill() }
+
 // checkLink says how a link stands. A suspension is somebody's decision, and no fault: by
 // this side it leaves the link up.
 func checkLink(c federation.Status) control.Check {
@@ -78,6 +81,8 @@ type HubView struct {
 	LinkError   string                  `json:"link_error,omitempty"` // why the link is down
 	Untold      bool                    `json:"untold,omitempty"`     // it may not know that the connection has ended, and is told when it can be reached
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
+	ClockOffset string                  `json:"clock_offset,omitempty"`
+	BeatRefused *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
 	Limited     bool                    `json:"limited,omitempty"`      // it sends more than it may
 	Full        *time.Time              `json:"full,omitempty"`         // since when no more of its messages are kept
 	Differs     string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
@@ -120,7 +125,7 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(ctx context.Context, c federation.Status, grants map[string]store.GrantTerms) (HubView, error) {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, BeatRefused: c.BeatRefused, ClockOffset: c.ClockOffset(), Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
 		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
 		v.LinkedSince = &c.Since

@@ -39,8 +39,8 @@ func TestANearlyFullDiskTakesNoNewWork(t *testing.T) {
 	var why backlog.Why
 	s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &why)
 	require.False(t, why.Claimable)
-	require.True(t, slices.ContainsFunc(why.Reasons, func(r backlog.WhyReason) bool {
-		return r.Stage == "disk" && strings.Contains(r.What, "(limits.reserve)")
+	require.True(t, slices.ContainsFunc(why.Reasons, func(r commands.WhyReason) bool {
+		return r.Code == "disk" && strings.Contains(r.Text, "(limits.reserve)")
 	}), "%v", why.Reasons)
 	require.Regexp(t, `^its disk has \d+ MiB free, and nothing is started below \d+ MiB \(limits\.reserve\)$`, m.View(t, "attic").StartsNone)
 	require.Equal(t, commands.Running, m.Agent(t, runs).State)
@@ -68,7 +68,7 @@ func TestWhatTheDiskLacksFollowsThePolicy(t *testing.T) {
 		var why backlog.Why
 		s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &why)
 		for _, r := range why.Reasons {
-			list = append(list, r.Stage)
+			list = append(list, string(r.Code))
 		}
 		return list
 	}

@@ -1,14 +1,17 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -34,10 +37,18 @@ func (r *run) doorVariables(ids map[string]string) {
 
 // openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor].
 func (s *Spoke) openDoor(r *run) error {
+	if r.door != nil { // of a start that failed half way
+		r.door.Close()
+	}
+	removeDrafts(checkpointDir(s.Dir, r.fence.Task))
 	d, err := door.Open(r.own().Door, int(r.user.ID), door.Room{Backlog: s.backlog, Fence: r.fence, Deadline: r.until,
-		Keep: func(ctx context.Context, data []byte, session *string) (time.Time, error) {
-			return s.keepCheckpoint(ctx, r, data, session)
+		Hide:     supervisor.Redacting(r.secrets),
+		KeepData: func(ctx context.Context, data io.Reader) (time.Time, error) { return s.keepData(ctx, r, data) },
+		KeepSession: func(ctx context.Context, id string) (time.Time, error) {
+			return s.backlog.KeepCheckpoint(ctx, r.fence, backlog.Checkpoint{Session: &id})
 		},
+		Heard: func() { r.signs.note(commands.SignHeartbeat, now()) },
+		Work:  r.work, Ending: func() { s.live.ending(r) },
 		News: s.news.next, Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
 	if err != nil {
 		return &supervisor.StartError{Reason: supervisor.HostFault, Text: err.Error()}
@@ -46,14 +57,30 @@ func (s *Spoke) openDoor(r *run) error {
 	return nil
 }
 
-// reopenDoor is openDoor for an agent that goes on. One without a door works on.
+// reopenDoor is openDoor for an agent that goes on. One without a door works on; so does one whose secrets are not known any more.
 func (s *Spoke) reopenDoor(ctx context.Context, r *run) {
 	if timeout := s.Policy.Now().Timeout(r.spec.Timeout()); timeout > 0 && r.since != 0 {
 		r.until = time.Now().Add(timeout - supervisor.Boottime().Sub(r.since))
 	}
-	if err := s.openDoor(r); err != nil {
+	err := s.recallSecrets(r)
+	if err == nil {
+		err = s.openDoor(r)
+	}
+	if err != nil {
 		s.Log.ErrorContext(ctx, "an agent that goes on cannot talk to this spoke; it runs on without", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
 	}
+}
+
+// recallSecrets finds out what the agent of an attempt that goes on must not say.
+func (s *Spoke) recallSecrets(r *run) error {
+	env, err := s.environmentOf(r)
+	if err != nil {
+		return fmt.Errorf("opening the values of its order: %w", err)
+	}
+	r.work = cmp.Or(r.spec.Dir, r.own().Work)
+	command := s.Policy.Now().Exec(&r.spec, env.vars)
+	r.secrets = runtime.Forms(append(command.Secrets, env.secrets...))
+	return nil
 }
 
 // shutDoor ends the talk with an agent. Of one that is over nothing of the door stays.
@@ -86,6 +113,30 @@ func (l *live) progressed(r *run, step backlog.Step) {
 	if r.said == nil || step.At.After(r.said.At) {
 		r.said = &step
 	}
+	r.signs.note(commands.SignProgress, now())
+}
+
+// ending notes that an agent says something of its own end.
+func (l *live) ending(r *run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.worded = true
+}
+
+// wordOf is what the agent of an attempt has said of its own end; nil = nothing. The database says which word was the last, also
+// where its answer was lost. Where that cannot be found out, the end is told without.
+func (s *Spoke) wordOf(ctx context.Context, r *run) *commands.Word {
+	s.live.mu.Lock()
+	worded := r.worded
+	s.live.mu.Unlock()
+	if !worded && !r.before {
+		return nil
+	}
+	w, err := s.backlog.LastWord(ctx, r.fence)
+	if err != nil {
+		s.Log.ErrorContext(ctx, "looking for what an agent said of its end; its result is told without", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+	}
+	return w
 }
 
 // saidOf is what the agent of a task has said of its progress last; nil = nothing, or none is live.

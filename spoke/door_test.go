@@ -116,12 +116,13 @@ func TestADoorTakesItsTokenAndWhatIsDescribed(t *testing.T) {
 		"its own":           {token, "GET", "/v1/attempt", "", 200, task},
 		"a field too many":  {token, "POST", "/v1/progress", `{"step":"x","more":1}`, 400, "VALIDATION"},
 		"two values":        {token, "POST", "/v1/progress", `{"step":"x"}{}`, 400, "VALIDATION"},
+		"a brace too many":  {token, "POST", "/v1/progress", `{"step":"x"}}`, 400, "VALIDATION"},
 		"no progress":       {token, "POST", "/v1/progress", `{}`, 400, "says nothing"},
 		"a long step":       {token, "POST", "/v1/progress", `{"step":"` + strings.Repeat("x", 300) + `"}`, 400, "limit 256"},
 		"control":           {token, "POST", "/v1/progress", `{"step":"a\u001b[2J"}`, 400, "control characters"},
 		"below nothing":     {token, "POST", "/v1/progress", `{"current":-1}`, 400, "outside 0"},
 		"no such path":      {token, "POST", "/v1/spawn", `{}`, 404, "NOT_FOUND"},
-		"larger than it is": {token, "POST", "/v1/progress", `{"step":"` + strings.Repeat("x", 200<<10) + `"}`, 413, "PAYLOAD_TOO_LARGE"},
+		"larger than it is": {token, "POST", "/v1/progress", `{"step":"` + strings.Repeat("x", 300<<10) + `"}`, 413, "PAYLOAD_TOO_LARGE"},
 	} {
 		status, answer := knock(t, c, x.token, x.method, x.path, x.body)
 		require.Equal(t, x.status, status, "%s: %s", name, answer)
@@ -206,6 +207,17 @@ func TestAHostileAgentHarmsItsOwnDoorAlone(t *testing.T) {
 		}
 	}
 	require.Positive(t, refused)
+	// Who does not have the token takes nothing of what the agent may ask, and is bounded, too.
+	time.Sleep(time.Second)
+	statuses := map[int]int{}
+	for range 100 {
+		status, _ := knock(t, c, "x", "GET", "/v1/attempt", "")
+		statuses[status]++
+	}
+	require.Positive(t, statuses[401])
+	require.Positive(t, statuses[429])
+	status, answer := knock(t, c, token, "GET", "/v1/attempt", "")
+	require.Equal(t, 200, status, answer)
 	// What is in the place of its socket is its own loss.
 	require.NoError(t, os.Remove(c.Socket))
 	require.NoError(t, os.Symlink("/etc/passwd", c.Socket))
@@ -220,4 +232,59 @@ func TestAHostileAgentHarmsItsOwnDoorAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(before, after))
 	require.NoError(t, doorOf(s, other, 1).Do(t.Context(), "POST", "/v1/heartbeat", nil, nil))
+}
+
+// Who does not read an answer does not keep what it holds: the next one gets its turn. And a door does not wait for him to close.
+func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	task := waiting(t, m)
+	c := doorOf(m.Spokes["attic"], task, 1)
+	for i := range 40 {
+		inquire(t, c, door.Ask{Key: fmt.Sprint(i), Text: "which?", Data: strings.Repeat("x", commands.MaxQuestionData)})
+	}
+	token, err := os.ReadFile(c.TokenFile)
+	require.NoError(t, err)
+	slow := func() {
+		conn, err := dialDoor(t.Context(), c)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = fmt.Fprintf(conn, "GET /v1/attempt HTTP/1.1\r\nHost: spoke\r\nAuthorization: Bearer %s\r\n\r\n", strings.TrimSpace(string(token)))
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1)) // the answer has begun, and is larger than what the kernel keeps
+		require.NoError(t, err)
+	}
+	slow()
+	slow()
+	ctx, done := context.WithTimeout(t.Context(), meshtest.Patience)
+	defer done()
+	require.NoError(t, c.Do(ctx, "GET", "/v1/attempt", nil, nil))
+
+	slow()
+	slow()
+	began := time.Now()
+	m.Stop(t, "attic")
+	require.Less(t, time.Since(began), meshtest.Patience)
+}
+
+// A door is that of one attempt, while it holds its task: who comes later says nothing.
+func TestADoorEndsWithItsAttempt(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	lost, ended := waiting(t, m), waiting(t, m)
+	one := int64(1)
+	said := commands.Progress{Current: &one}
+
+	s.Exec(t, `UPDATE leases SET epoch = epoch + 1 WHERE task = $1`, lost)
+	require.Equal(t, commands.StaleAttempt, commands.CodeOf(doorOf(s, lost, 1).Do(t.Context(), "POST", "/v1/progress", said, nil)))
+
+	c := doorOf(s, ended, 1)
+	c.Patience = time.Second
+	require.NoError(t, c.Do(t.Context(), "POST", "/v1/progress", said, nil))
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+ended+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, ended)
+	require.Error(t, c.Do(t.Context(), "POST", "/v1/progress", said, nil))
+	require.NoFileExists(t, c.Socket)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM progress WHERE task = $1`, ended))
 }

@@ -23,7 +23,9 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 		e.Outcome = commands.Parked
 	}
 	e.Exit.Breach, e.Why = breachOf(x)
+	s.endedByOverrun(ctx, r, &e)
 	e.Isolation, r.ran = r.level, x.StartedAt
+	e.Word = s.wordOf(ctx, r)
 	if x.Damage == nil {
 		e.At = x.EndedAt
 	}
@@ -37,9 +39,23 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	s.finish(ctx, r, r.fence, e)
 }
 
+// cutWord is what an agent has said of its end, without its data and artifacts where the message has no room for them beside
+// its output.
+func cutWord(f backlog.Fence, e backlog.End) *commands.Word {
+	w := e.Word
+	if w == nil || w.Data == "" && w.Artifacts == nil || checkEnd(f, e) == nil {
+		return w
+	}
+	return &commands.Word{Report: commands.Report{As: w.As, Text: w.Text, Cut: true}, Final: w.Final}
+}
+
 // finish writes the end. When the fence no longer holds, a kill may have taken
 // it: then the end is the kill's, written with the kill's fence.
 func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.End) {
+	if w := cutWord(f, e); w != e.Word {
+		e.Word = w
+		s.Log.WarnContext(ctx, "the result of an agent is too large with its data and its artifacts; it is told without", "id", f.Task, "attempt", f.Attempt)
+	}
 	if err := checkEnd(f, e); err != nil { // a defect: what was seen is less than that it is over
 		s.Log.ErrorContext(ctx, "what was seen of an attempt cannot be told; only its end is", "id", f.Task, "attempt", f.Attempt, "err", err)
 		e = backlog.End{Outcome: e.Outcome, Why: e.Why, Policy: e.Policy, At: e.At, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}

@@ -57,6 +57,31 @@ func TestAnOrderThatWaitsTooLongIsNotStarted(t *testing.T) {
 	m.Check(t)
 }
 
+// Pruning may take long, or wait for somebody.
+func TestWhatIsDueDoesNotWaitForPruning(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Slots: 1}.Start(t, "attic")
+	s, first := m.Spokes["attic"], sleeper(t, m)
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE retention SET pruned_at = 'epoch'`)
+	tx, err := s.SQL.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE invites IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	m.Start(t, "attic")
+	meshtest.Await(t, "pruning to wait", func() bool {
+		return s.Count(t, `SELECT count(*) FROM pg_locks WHERE relation = 'invites'::regclass AND NOT granted`) == 1
+	})
+
+	v := m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", ExpiresInMS: 1500, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}))
+
+	require.Equal(t, commands.Expired, v.State)
+	require.NoError(t, tx.Rollback(t.Context()))
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+first+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, first)
+	m.Check(t)
+}
+
 // An order that is older than clocks may differ is refused at once, in words
 // that are signed and say by how much.
 func TestAnOrderOfLongAgoIsRefused(t *testing.T) {

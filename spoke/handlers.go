@@ -16,7 +16,7 @@ import (
 // handlers say what the messages of hubs mean to a spoke.
 func (s *Spoke) handlers() []federation.Handler {
 	return []federation.Handler{{
-		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.AnswerKind, commands.StatusKind},
+		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.AnswerKind, commands.PauseKind, commands.StatusKind},
 		Judge: s.judge, Taken: s.taken,
 		Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 			return Take(ctx, s.backlog, tx, from, batch)
@@ -37,6 +37,9 @@ func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*s
 // judge asks the policy about a spawn. One that asks for a task again which is here was
 // allowed in its time; the policy is asked once more when the task starts.
 func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused {
+	if status, ok := m.Body.(*commands.Status); ok {
+		m.Reasons = s.reasons(ctx, m.Conn, status.Task)
+	}
 	spawn, ok := m.Body.(*commands.Spawn)
 	if !ok {
 		return nil
@@ -57,12 +60,28 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	return refused
 }
 
+// reasons are why an agent of a hub does not start, for that hub. Where they cannot be read, it is told the state alone.
+func (s *Spoke) reasons(ctx context.Context, conn, task string) []commands.TaskReason {
+	known, err := s.backlog.Known(ctx, conn, task)
+	if err != nil || !known {
+		return nil
+	}
+	why, err := s.Desk().Why(ctx, task, "hub", false)
+	if err != nil {
+		s.Log.DebugContext(ctx, "looking why an agent does not start, for its hub", "id", task, "err", err)
+		return nil
+	}
+	return commands.ToldReasons(why.Reasons)
+}
+
 // taken logs what became of orders, ends what was killed, and wakes the claimer.
 func (s *Spoke) taken(ctx context.Context, batch []*store.Incoming) {
 	s.work.Send()
 	for _, m := range batch {
 		if run, ok := m.Effect.(*backlog.KillRun); ok {
 			s.live.kill(*run)
+		} else if run, ok := m.Effect.(*backlog.PauseRun); ok {
+			s.live.pause(*run)
 		} else if m.Header.Kind == string(commands.KillKind) && m.Code == signing.ReplaySame {
 			s.killAgain(ctx, m.Task())
 		}
@@ -99,6 +118,8 @@ func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Stan
 			}
 		case *commands.Kill:
 			err = t.kill(ctx, m, body)
+		case *commands.Pause:
+			err = t.pause(ctx, m, body)
 		case *commands.Answer:
 			err = t.answer(ctx, m, body)
 		case *commands.Status:
@@ -181,13 +202,13 @@ func asked(m *store.Incoming) backlog.Asked {
 	return backlog.Asked{Command: m.Header.ID, Digest: m.Header.Body.SHA256}
 }
 
-// holdKills holds the tasks of several kills and answers at once, so that none is waited for
+// holdKills holds the tasks of several kills, pauses and answers at once, so that none is waited for
 // while another one is held.
 func (t taking) holdKills(ctx context.Context, conn string, batch []*store.Incoming) error {
 	var tasks []string
 	for _, m := range batch {
 		switch b := m.Body.(type) {
-		case *commands.Kill, *commands.Answer:
+		case *commands.Kill, *commands.Answer, *commands.Pause:
 			tasks = append(tasks, b.TaskID())
 		}
 	}
@@ -220,6 +241,26 @@ func (t taking) kill(ctx context.Context, m *store.Incoming, b *commands.Kill) e
 	return err
 }
 
+// pause notes whether a task is to stand still. One that runs is stopped, or goes on, after the commit.
+func (t taking) pause(ctx context.Context, m *store.Incoming, b *commands.Pause) error {
+	state, run, err := t.backlog.Pause(ctx, t.tx, backlog.Pause{Conn: m.Conn, Task: b.Task, Number: b.Number, Paused: b.Paused, Reason: b.Reason,
+		Actor: string(m.Header.Iss), Expires: time.UnixMilli(m.Header.Exp)})
+	if err != nil {
+		return err
+	}
+	if state == "" { // it is not here yet
+		if state = commands.Queued; b.Paused {
+			state = commands.Paused
+		}
+	}
+	if run != nil {
+		m.Effect = run
+	}
+	m.Answer(t.tx, &commands.Accepted{Task: b.Task, State: state})
+	m.Note(t.tx, "task."+b.Word(), b.Reason)
+	return nil
+}
+
 // answer gives an agent the answer to its question, if nobody has before.
 func (t taking) answer(ctx context.Context, m *store.Incoming, b *commands.Answer) error {
 	state, err := t.backlog.Answer(ctx, t.tx, backlog.Answerer{Actor: string(m.Header.Iss), Conn: m.Conn}, *b)
@@ -237,7 +278,7 @@ func (t taking) status(ctx context.Context, m *store.Incoming, b *commands.Statu
 	if err != nil {
 		return err
 	}
-	m.Answer(t.tx, &commands.TaskState{Task: b.Task, State: st.State, Reason: st.Reason, Attempt: st.Attempt, At: st.At})
-	m.Note(t.tx, "task.asked", "")
+	m.Answer(t.tx, &commands.TaskState{Task: b.Task, State: st.State, Reason: st.Reason, Attempt: st.Attempt, At: st.At, Reasons: m.Reasons})
+	m.Note(t.tx, "task.status", "")
 	return nil
 }

@@ -26,8 +26,8 @@ func TestWhyAHostStartsNothing(t *testing.T) {
 		tt.desk.hold(&why, nil)
 		var said []string
 		for _, r := range why.Reasons {
-			said = append(said, r.What)
-			require.NotEmpty(t, r.Hint)
+			said = append(said, r.Text)
+			require.NotEmpty(t, r.Fix)
 		}
 		require.Equal(t, tt.says, said, name)
 		require.Equal(t, tt.says == nil, why.Claimable, name)

@@ -26,6 +26,14 @@ type AgentView struct {
 	Dir      string `json:"dir"`                 // of its attempts, one directory each
 	// Progress is what it has said of its progress last; nil = nothing, or it does not run.
 	Progress *commands.AgentProgress `json:"progress,omitempty"`
+	// Verdict says what it is at; nil where it has not begun, or has ended. Memory and CPU are what its tree takes now.
+	Verdict *commands.Verdict `json:"verdict,omitempty"`
+	Memory  int64             `json:"memory_bytes,omitempty"`
+	CPU     time.Duration     `json:"-"`
+	Overrun bool              `json:"overrun,omitempty"` // it runs longer than estimated, and was warned of
+	// Session is what the runtime of its agent calls a conversation, as the agent has registered it; "" = it has not, or it is not looked for.
+	Session      string                `json:"session,omitempty"`
+	SessionState commands.SessionState `json:"session_state,omitempty"`
 	// KillIncomplete are its processes that do not end although they were killed.
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 
@@ -43,11 +51,12 @@ type Desk struct {
 	rules   func() *policy.Policy // that decide at a start; nil where they cannot be read
 	live    *live                 // nil where no spoke runs
 	slots   int
+	hung    time.Duration // how long an agent may show no sign; 0 = the default
 }
 
 // DeskOf answers about the agents of an instance that does not run.
 func DeskOf(db *store.DB, dir string) Desk {
-	return Desk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, func() *policy.Policy { return rulesOf(dir) }, nil, 0}
+	return Desk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, func() *policy.Policy { return rulesOf(dir) }, nil, 0, 0}
 }
 
 // rulesOf is the policy that a spoke would start with. What is wrong with it is said where it decides.
@@ -65,12 +74,12 @@ func lacksByFile(dir string) string {
 }
 
 // Agents returns the agents that run here, or ran, newest first, and before which id the list goes on. None
-// has labels.
+// has labels, and none is archived.
 func (d Desk) Agents(ctx context.Context, t control.AgentTerms) (views []AgentView, next string, err error) {
 	if t.Spoke != "" {
 		return nil, "", commands.Refuse(commands.Validation, "this instance is a spoke: its agents run here").Hinting("to see those of one hub").Running("agents", "--hub", "NAME")
 	}
-	if !t.Labels.Unlabelled() {
+	if !t.Labels.Unlabelled() || t.Archived {
 		return nil, "", nil
 	}
 	list, err := d.backlog.Agents(ctx, t.Hub, t.Open, t.Before, t.Limit)
@@ -90,6 +99,9 @@ func (d Desk) Agent(ctx context.Context, text string, wait time.Duration) (Agent
 		a, err := d.backlog.Agent(ctx, text)
 		if err != nil || a.State.Terminal() || time.Now().After(until) {
 			v := d.view(a)
+			if err == nil {
+				err = d.session(ctx, &v)
+			}
 			if err == nil {
 				v.RefusedReports, err = d.db.RefusedAbout(ctx, a.Task)
 			}
@@ -112,29 +124,90 @@ func (d Desk) view(a backlog.Agent) AgentView {
 		left = d.live.survivorsOf(a.Task)
 		a.Isolation = cmp.Or(a.Isolation, d.live.isolationOf(a.Task))
 	}
-	return AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode(), Progress: said, KillIncomplete: left}
+	v := AgentView{Agent: a, Dir: agentDir(d.dir, a.Task), ExitCode: r.ExitCode(), Progress: said, KillIncomplete: left}
+	if !a.State.Terminal() {
+		d.judgeBy(&v)
+	}
+	return v
 }
 
-// Why says why an agent does not start, and every reason for it.
-func (d Desk) Why(ctx context.Context, text, actor string) (backlog.Why, error) {
+// session adds how the session of an agent stands.
+func (d Desk) session(ctx context.Context, v *AgentView) error {
+	c, err := d.backlog.LastCheckpoint(ctx, v.Task)
+	if err != nil || c.Session == nil || *c.Session == "" {
+		return err
+	}
+	runs, adopted := c.Runs, false // its shim goes on where no spoke runs, or has not taken it over yet
+	if here, again := d.live.runs(v.Task); here {
+		runs, adopted = true, again
+	}
+	v.Session, v.SessionState = *c.Session, commands.Session(true, v.State, runs, adopted)
+	return nil
+}
+
+// judgeBy adds what an agent is at and takes at this moment.
+func (d Desk) judgeBy(v *AgentView) {
+	e := commands.Evidence{State: v.State, Reason: v.Reason, Patience: d.hung}
+	if d.live == nil {
+		e.Unheard = "no spoke runs here"
+	} else if p, ok := d.live.pulseOf(v.Task); ok {
+		e.Sign, e.Idle, e.Slept = p.sign, p.idle, p.slept
+		v.Memory, v.CPU, v.Overrun = p.usage.RSS, p.usage.CPU, p.overrun
+	}
+	v.Verdict = e.Verdict()
+}
+
+// Provenance returns what the result of an agent comes from.
+func (d Desk) Provenance(ctx context.Context, v AgentView) (store.Provenance, error) {
+	return d.db.ProvenanceOf(ctx, v.Conn, v.Command)
+}
+
+// Why says why an agent does not start, and every reason for it; briefly, without what it was given, what it wrote and what
+// the policy has against it.
+func (d Desk) Why(ctx context.Context, text, actor string, brief bool) (backlog.Why, error) {
 	ws, err := d.backlog.Workspace(backlog.MainWorkspace, actor)
 	if err != nil {
 		return backlog.Why{}, err
 	}
 	why, err := ws.Why(ctx, text)
-	if err != nil || why.Task.State != commands.Queued {
+	switch {
+	case err != nil, brief && why.Task.State != commands.Queued:
 		return why, err
+	case why.Task.State == commands.AwaitingInput:
+		return why, d.asks(ctx, &why)
+	case why.Task.State != commands.Queued:
+		return why.Ended(), nil
 	}
 	before, err := ws.Before(ctx, why.Task.ID)
 	if err != nil {
 		return why, err
 	}
 	d.hold(&why, before)
+	if brief {
+		return why, nil
+	}
 	a, err := d.backlog.Agent(ctx, why.Task.ID)
 	if err != nil {
 		return why, err
 	}
 	return why, d.judge(&why, a.Spec)
+}
+
+// asks puts the open questions of an agent in place of how else it stands.
+func (d Desk) asks(ctx context.Context, why *backlog.Why) error {
+	all, err := d.backlog.Questions(ctx, why.Task.ID)
+	var open []commands.WhyReason
+	for _, q := range all {
+		if q.State == commands.QuestionOpen {
+			open = append(open, q.Why())
+		}
+	}
+	if len(open) > 0 {
+		why.Reasons = append(open, slices.DeleteFunc(why.Reasons, func(r commands.WhyReason) bool {
+			return r.Code == commands.CauseQuestion || r.Code == commands.CauseLease
+		})...)
+	}
+	return err
 }
 
 // judge adds what the policy has against an agent that it let in when it was another one: where it
@@ -150,10 +223,10 @@ func (d Desk) judge(why *backlog.Why, spec []byte) error {
 		return fmt.Errorf("reading the order of agent %s: %w", why.Task.ID, err)
 	}
 	// Its only claimer is this spoke, and what that lacks the policy says.
-	why.Reasons = slices.DeleteFunc(why.Reasons, func(r backlog.WhyReason) bool { return r.Stage == "capability" })
+	why.Reasons = slices.DeleteFunc(why.Reasons, func(r commands.WhyReason) bool { return r.Code == commands.CauseCapability })
 	if r := rules.Foresee(&s, nil); r != nil {
 		why.Claimable, why.By = false, nil
-		why.Reasons = append(why.Reasons, backlog.WhyReason{Stage: "policy", What: fmt.Sprintf("the policy, version %s, refuses it: %s", rules.ID(), r.Why), Hint: r.Hint + "; after a change there: spawnmesh spoke policy reload"})
+		why.Reasons = append(why.Reasons, commands.WhyReason{Code: commands.CausePolicy, Text: fmt.Sprintf("the policy, version %s, refuses it: %s", rules.ID(), r.Why), Fix: r.Hint + "; after a change there: spawnmesh spoke policy reload"})
 	}
 	return nil
 }
@@ -161,19 +234,19 @@ func (d Desk) judge(why *backlog.Why, spec []byte) error {
 // hold adds why this host starts nothing, where that is so. So many orders of the same hub stand before
 // it; nil = not known.
 func (d Desk) hold(why *backlog.Why, before *int) {
-	var reasons []backlog.WhyReason
+	var reasons []commands.WhyReason
 	if d.live == nil {
-		reasons = append(reasons, backlog.WhyReason{Stage: "spoke", What: "no spoke runs here", Hint: "spawnmesh spoke run"})
+		reasons = append(reasons, commands.WhyReason{Code: commands.CauseSpoke, Text: "no spoke runs here", Fix: "spawnmesh spoke run"})
 	}
 	if lack := d.lacks(); lack != "" {
-		reasons = append(reasons, backlog.WhyReason{Stage: "disk", What: "the disk of the data directory " + lack, Hint: "make room there, or lower the limit in the policy; it goes on by itself"})
+		reasons = append(reasons, commands.WhyReason{Code: commands.CauseDisk, Text: "the disk of the data directory " + lack, Fix: "make room there, or lower the limit in the policy; it goes on by itself"})
 	}
 	if d.live != nil && d.live.count() >= d.slots {
 		what := fmt.Sprintf("no slot is free, of %d", d.slots)
 		if before != nil {
-			what += "; " + backlog.InLine(*before, "its hub")
+			what += "; " + commands.InLine(*before, "its hub")
 		}
-		reasons = append(reasons, backlog.WhyReason{Stage: "slots", What: what, Hint: "it starts when one is free"})
+		reasons = append(reasons, commands.WhyReason{Code: commands.CauseSlots, Text: what, Fix: "it starts when one is free", Figure: commands.Figure(d.slots)})
 	}
 	if len(reasons) > 0 {
 		why.Claimable, why.By = false, nil
@@ -206,7 +279,7 @@ func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor str
 
 // Desk answers about the agents of this spoke.
 func (s *Spoke) Desk() Desk {
-	return Desk{s.DB, s.backlog, s.Dir, s.lacksRoom, s.Policy.Now, &s.live, s.Slots}
+	return Desk{s.DB, s.backlog, s.Dir, s.lacksRoom, s.Policy.Now, &s.live, s.Slots, s.HungAfter}
 }
 
 // Fitting returns what tells those agents apart that a text of a person fits.

@@ -203,22 +203,25 @@ func TestAHostIsToldWhyFilesKeepAnAgentWaiting(t *testing.T) {
 	meshtest.Await(t, "the order to be taken", func() bool { return m.Agent(t, task).AcceptedAt != nil })
 	change, err := rewrite(t, s, rules)
 	require.NoError(t, err)
-	refusal := backlog.WhyReason{Stage: "policy", What: "the policy, version " + change.Policy + ", refuses it: files and standard input of an order are not allowed on this spoke",
-		Hint: "its host can allow them with inline_files: true in policy.yaml; after a change there: spawnmesh spoke policy reload"}
+	refusal := commands.WhyReason{Code: commands.CausePolicy, Text: "the policy, version " + change.Policy + ", refuses it: files and standard input of an order are not allowed on this spoke",
+		Fix: "its host can allow them with inline_files: true in policy.yaml; after a change there: spawnmesh spoke policy reload"}
 	why := func() (w backlog.Why) { s.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &w); return w }
 
 	require.Contains(t, why().Reasons, refusal)
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+busy+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, busy)
 	meshtest.Await(t, "the slot", func() bool { return len(why().Reasons) == 1 })
-	require.Equal(t, []backlog.WhyReason{refusal}, why().Reasons, "and nothing else")
+	require.Equal(t, []commands.WhyReason{refusal}, why().Reasons, "and nothing else")
 	require.False(t, why().Claimable)
 	m.Stop(t, "attic")
 	in := s.Visit(t)
-	atRest, err := spoke.DeskOf(in.DB, s.Dir).Why(t.Context(), task, "uid:0")
+	atRest, err := spoke.DeskOf(in.DB, s.Dir).Why(t.Context(), task, "uid:0", false)
+	require.NoError(t, err)
+	brief, err := spoke.DeskOf(in.DB, s.Dir).Why(t.Context(), task, "uid:0", true)
 	require.NoError(t, err)
 	require.NoError(t, in.Close(t.Context()))
 	require.Contains(t, atRest.Reasons, refusal)
+	require.NotContains(t, brief.Reasons, refusal, "the words of the policy may repeat the order")
 	m.Start(t, "attic")
 
 	_, err = rewrite(t, s, rules+"inline_files: true\n")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -12,41 +13,52 @@ import (
 
 // A run is one claim that this process works on.
 type run struct {
-	fence  backlog.Fence // as claimed; a kill's fence comes with the kill
-	spec   commands.Spawn
-	dir    string
-	policy string          // version that let it start; "" = not known
-	level  string          // of isolation that it was started at; "" = not known
-	user   supervisor.User // of its agent; zero = it has none of its own, or none yet
-	before bool            // an earlier process of this spoke began it
-	asked  backlog.Asked
-	asker  string // the connection that asked for it
-	state  commands.State
-	begun  bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
-	bootID string // run of the kernel that its agent was started in; "" = not known
-	shim   supervisor.Shim
-	over   bool                  // its end is recorded
-	start  *backlog.Start        // to be recorded with its end; nil = it is recorded by itself
-	found  bool                  // its directory was there before it was claimed
-	from   time.Time             // when this process asked for its claim; zero = an earlier one did
-	ran    time.Time             // when its agent started, once it has ended; zero = it did not, or nobody knows
-	since  supervisor.Instant    // no later than its claim was; 0 = not known
-	seen   time.Time             // when an earlier process last knew of its agent; zero = there was none
-	until  time.Time             // when it is ended at the latest; zero = never, or not known
-	door   *door.Door            // nil until it is open
-	keeps  sync.Mutex            // held while its agent's checkpoint changes: of two at once one would remove the file of the other
-	said   *backlog.Step         // what its agent has said of its progress last; nil = nothing
-	agent  *supervisor.Agent     // nil until started
-	left   []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
-	kills  chan backlog.KillRun
-	lost   chan struct{} // closed when the fence no longer holds
-	leave  chan struct{} // closed when this process stops
+	fence   backlog.Fence // as claimed; a kill's fence comes with the kill
+	spec    commands.Spawn
+	dir     string
+	policy  string          // version that let it start; "" = not known
+	level   string          // of isolation that it was started at; "" = not known
+	user    supervisor.User // of its agent; zero = it has none of its own, or none yet
+	before  bool            // an earlier process of this spoke began it
+	asked   backlog.Asked
+	asker   string // the connection that asked for it
+	state   commands.State
+	begun   bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
+	bootID  string // run of the kernel that its agent was started in; "" = not known
+	shim    supervisor.Shim
+	over    bool               // its end is recorded
+	start   *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
+	found   bool               // its directory was there before it was claimed
+	from    time.Time          // when this process asked for its claim; zero = an earlier one did
+	ran     time.Time          // when its agent started, once it has ended; zero = it did not, or nobody knows
+	since   supervisor.Instant // no later than its claim was; 0 = not known
+	seen    time.Time          // when an earlier process last knew of its agent; zero = there was none
+	until   time.Time          // when it is ended at the latest; zero = never, or not known
+	work    string             // where its agent works
+	secrets []string           // that are taken out of what its agent says
+	door    *door.Door         // nil until it is open
+	keeps   sync.Mutex         // held while its agent's checkpoint changes: of two at once one would remove the file of the other
+	said    *backlog.Step      // what its agent has said of its progress last; nil = nothing
+	worded  bool               // its agent has said something of its own end, or has tried to, to this process
+	agent   *supervisor.Agent  // nil until started
+	adopted bool               // an earlier process started it
+	signs   signs              // of its agent
+	overrun overrun
+	left    []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
+	kills   chan backlog.KillRun
+	pausing bool          // its agent is to stand still
+	words   int           // how often that was said
+	turned  wait.Signal   // sent when it was
+	proven  chan struct{} // closed when its start is recorded, or could not be
+	lost    chan struct{} // closed when the fence no longer holds
+	leave   chan struct{} // closed when this process stops
 }
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state, agent, left and said
+	mu        sync.Mutex // guards byTask and the attempts' state, agent, adopted, left, said, pausing and words, and missed
 	byTask    map[string]*run
+	missed    map[string]missedPause // by task
 	abandoned bool
 	added     func() // called after each addition; set before the first
 }
@@ -55,8 +67,13 @@ func (l *live) add(r *run) {
 	defer l.added()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.kills, r.lost, r.leave = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{})
+	r.kills, r.lost, r.leave, r.overrun.over = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r.turned, r.proven = wait.NewSignal(), make(chan struct{})
 	l.byTask[r.fence.Task] = r
+	if m, missed := l.missed[r.fence.Task]; missed {
+		r.turnIf(m.PauseRun)
+		delete(l.missed, r.fence.Task)
+	}
 	if l.abandoned {
 		close(r.leave)
 	}
@@ -150,7 +167,8 @@ func (l *live) asked() (fences []backlog.Fence) {
 func (l *live) running(r *run, agent *supervisor.Agent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.agent, r.state = agent, commands.Running
+	r.agent, r.state, r.adopted = agent, commands.Running, r.before
+	r.signs.note(commands.SignStart, now())
 }
 
 func (l *live) agentOf(r *run) *supervisor.Agent {
@@ -162,6 +180,10 @@ func (l *live) agentOf(r *run) *supervisor.Agent {
 // kill hands a kill to its attempt. Where there is none the attempt has just
 // been claimed or has just ended: its own next write finds the kill.
 func (l *live) kill(k backlog.KillRun) {
+	if k.Goes {
+		l.pause(backlog.PauseRun{Fence: k.Fence})
+		return
+	}
 	if r := l.get(k.Fence.Task); r != nil {
 		select {
 		case r.kills <- k:
@@ -174,10 +196,17 @@ func (l *live) kill(k backlog.KillRun) {
 func (l *live) lose(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !r.isLost() {
+		close(r.lost)
+	}
+}
+
+func (r *run) isLost() bool {
 	select {
 	case <-r.lost:
+		return true
 	default:
-		close(r.lost)
+		return false
 	}
 }
 
@@ -212,16 +241,14 @@ func (l *live) beats(conn string) []commands.AgentBeat {
 		}
 		l.mu.Lock()
 		b := commands.AgentBeat{Task: r.fence.Task, Attempt: r.fence.Attempt, State: r.state}
-		agent := r.agent
 		if r.said != nil && told < commands.MaxBeatProgress {
 			b.Progress, told = beatOf(r.said), told+1
 		}
 		l.mu.Unlock()
-		if agent != nil {
-			if u, err := agent.Usage(); err == nil {
-				b.RSS, b.CPUMS = u.RSS, u.CPU.Milliseconds()
-			}
-		}
+		p := l.pulse(r)
+		b.RSS, b.CPUMS = p.usage.RSS, p.usage.CPU.Milliseconds()
+		b.Sign, b.IdleMS, b.SleptMS = p.sign, p.idle.Milliseconds(), p.slept.Milliseconds()
+		b.Overrun = p.overrun
 		list = append(list, b)
 	}
 	return list

@@ -2,7 +2,10 @@ package spoke_test
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +17,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/canary"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -78,8 +82,9 @@ func TestAnAgentIsAnswered(t *testing.T) {
 	got := answered(t, c, q.ID)
 	require.Equal(t, []string{"answered", "allow", "looked at it"}, []string{got.State, got.Answer, got.Reason})
 	shown = seen(t, m.Hub.Instance, q.ID, is(commands.QuestionAnswered))
-	require.Equal(t, got.AnsweredBy, shown.AnsweredBy)
 	require.NotEmpty(t, shown.AnsweredBy)
+	require.Equal(t, "lab: "+shown.AnsweredBy, got.AnsweredBy, "no hub speaks in the name of somebody of this host")
+	require.Equal(t, []string{"allow", ""}, []string{shown.Sent.Answer, shown.Differs})
 	m.Await(t, task, commands.Running)
 	for _, i := range []*meshtest.Instance{m.Hub.Instance, s.Instance} {
 		err := i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "deny"}, nil)
@@ -108,7 +113,7 @@ func TestTheFirstAnswerWins(t *testing.T) {
 	}
 	all.Wait()
 	got := answered(t, c, q.ID)
-	shown := seen(t, m.Hub.Instance, q.ID, func(q api.Question) bool { return is(commands.QuestionAnswered)(q) && q.Sent == nil })
+	shown := seen(t, m.Hub.Instance, q.ID, func(q api.Question) bool { return is(commands.QuestionAnswered)(q) })
 	require.Equal(t, got.Answer, shown.Answer)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answered'`))
 	actor := "uid:%"
@@ -235,4 +240,80 @@ func TestAnAgentIsQuickerThanItsStart(t *testing.T) {
 	require.Never(t, func() bool { return len(asked) > 0 }, 200*time.Millisecond, 20*time.Millisecond)
 	s.Exec(t, `UPDATE leases SET started_at = now() WHERE task = $1`, task)
 	require.NoError(t, <-asked)
+}
+
+// A question that its agent withdraws is closed on both sides, and nobody answers it any more.
+func TestAnAgentWithdrawsItsQuestion(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := waiting(t, m)
+	c := doorOf(s, task, 1)
+	q := inquire(t, c, allow)
+	seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
+	got := make(chan store.Question, 1)
+	go func() {
+		var q2 store.Question
+		_ = c.Do(t.Context(), "GET", "/v1/questions/"+q.ID+"?wait=20s", nil, &q2)
+		got <- q2
+	}()
+
+	for range 2 { // the answer to the first one may be lost
+		var closed store.Question
+		require.NoError(t, c.Do(t.Context(), "DELETE", "/v1/questions/"+q.ID, nil, &closed))
+		require.Equal(t, commands.QuestionWithdrawn, closed.State)
+	}
+
+	require.Equal(t, commands.QuestionWithdrawn, (<-got).State, "who waits learns it")
+	for _, i := range []*meshtest.Instance{m.Hub.Instance, s.Instance} {
+		seen(t, i, q.ID, is(commands.QuestionWithdrawn))
+		require.Equal(t, commands.Conflict, commands.CodeOf(i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "allow"}, nil)))
+	}
+	m.Await(t, task, commands.Running)
+	q = inquire(t, c, door.Ask{Key: "2", Text: "second?"})
+	s.Do(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: "x"}, nil)
+	require.Equal(t, commands.Conflict, commands.CodeOf(c.Do(t.Context(), "DELETE", "/v1/questions/"+q.ID, nil, nil)))
+	require.Equal(t, commands.StaleAttempt, commands.CodeOf(func() error {
+		q := inquire(t, c, door.Ask{Key: "3", Text: "third?"})
+		s.Exec(t, `UPDATE leases SET epoch = epoch + 1 WHERE task = $1`, task)
+		return c.Do(t.Context(), "DELETE", "/v1/questions/"+q.ID, nil, nil)
+	}()))
+}
+
+// Values that the order or the host gives an agent as secrets are in nothing that it says, here and at the hub, also after the spoke was
+// started again.
+func TestSecretsAreTakenOutOfWhatAnAgentSays(t *testing.T) {
+	t.Parallel()
+	const rules = "version: 1\nruntimes: [exec]\ncommands: [\"*\"]\nenvironment: [\"*\"]\n"
+	m := meshtest.Plan{Policy: meshtest.Loose(rules)}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	secret, host := canary.New(), canary.New()
+	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "agents.env"), []byte("HOST="+host.Value+"\nPIN=4815162342\n"), 0o600))
+	_, err := rewrite(t, s, rules+"env_from_file: agents.env\n")
+	require.NoError(t, err)
+	task := m.Order(t, secretly("plain", secret.Value, "file", "sleep", "600"))
+	m.Await(t, task, commands.Running)
+	c := doorOf(s, task, 1)
+	said := secret.Value + base64.StdEncoding.EncodeToString([]byte("x"+host.Value))
+	for _, key := range []string{"1", "2"} {
+		q := inquire(t, c, door.Ask{Key: key, Text: "may I send " + said + "?", Options: []string{"a" + secret.Value, "b"}, Default: "a" + secret.Value, Data: said})
+		require.Contains(t, q.Text, "may I send [redacted]")
+		require.Equal(t, "a[redacted]", seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen)).Default)
+		require.NoError(t, c.Do(t.Context(), "POST", "/v1/progress", commands.Progress{Step: said, Unit: host.Value}, nil))
+		require.NoError(t, c.Do(t.Context(), "PUT", "/v1/session", door.Session{ID: "s" + secret.Value}, nil))
+		require.NoError(t, c.Do(t.Context(), "POST", "/v1/done", door.Done{Data: `{"pin": 4815162342, "of": "` + secret.Value + `", "files": 3}`}, nil))
+		require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM leases WHERE word ->> 'data' = '{"pin": "[redacted]", "of": "[redacted]", "files": 3}'`))
+		m.Stop(t, "attic")
+		m.Start(t, "attic")
+	}
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM task_checkpoints WHERE session = 's[redacted]'`))
+	for _, x := range []struct {
+		i    *meshtest.Instance
+		from string
+	}{{s.Instance, "questions"}, {s.Instance, "progress"}, {s.Instance, "leases"}, {s.Instance, "audit"}, {m.Hub.Instance, "inquiries"}, {m.Hub.Instance, "heartbeats"}} {
+		for _, v := range []string{secret.Value, host.Value, strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(host.Value)), "=")[:12]} {
+			require.Zero(t, x.i.Count(t, `SELECT count(*) FROM `+x.from+` AS x WHERE x::text LIKE '%' || $1 || '%'`, v), x.from)
+		}
+	}
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM audit AS x WHERE x::text LIKE '%may I send%'`), "the audit has no words of an agent")
 }

@@ -56,8 +56,55 @@ func TestWhatIsNotRetried(t *testing.T) {
 		err := m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/retry", nil, nil)
 		require.Equal(t, commands.Conflict, commands.CodeOf(err))
 		require.ErrorContains(t, err, why)
+		if task == secret || task == last {
+			offersNone(t, m, task, why)
+		}
 	}
 	cancel(t, m.Hub.Instance, open, map[string]any{"wait_ms": 0})
 	m.Wait(t, open)
 	m.Check(t)
+}
+
+// A hub that was restored from a backup has taken its orders over from its spokes, and knows no request of before.
+func TestARetryIsFoundByWhatItRepeats(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	old := m.Spawn(t, "attic", "false")
+	m.Wait(t, old)
+	var got, again hub.SpawnAnswer
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+old+"/retry", nil, &got)
+	m.Hub.Exec(t, `UPDATE mirrors SET idempotency_key = NULL`)
+
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+old+"/retry", nil, &again)
+
+	require.Equal(t, got.ID, again.ID)
+	require.True(t, again.Existing)
+	require.Equal(t, 2, m.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+}
+
+// What a hub has ended by itself may run.
+func TestWhatMayRunIsNotRetried(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic", "cellar")
+	task := m.Order(t, hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}}})
+	m.Await(t, task, commands.Running)
+	m.Turn(t, m.Agent(t, task).Spoke, "revoke")
+	require.Equal(t, commands.Unavailable, m.Wait(t, task).State)
+
+	err := m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/retry", nil, nil)
+
+	require.Equal(t, commands.Conflict, commands.CodeOf(err))
+	require.ErrorContains(t, err, "this hub has ended it (link_revoked) without a word of")
+	offersNone(t, m, task, "this hub has ended it (link_revoked) without a word of")
+	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+}
+
+// offersNone requires that why offers no retry of an agent, and says why there is none.
+func offersNone(t *testing.T, m *meshtest.Mesh, task, why string) {
+	t.Helper()
+	var w struct{ Reasons []struct{ Text, Fix string } }
+	m.Hub.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &w)
+	require.Empty(t, w.Reasons[0].Fix)
+	require.Contains(t, w.Reasons[1].Text, why)
+	require.Contains(t, w.Reasons[1].Fix, ": spawnmesh spawn")
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -81,25 +82,25 @@ func (s *Spoke) ReloadPolicy(ctx context.Context, actor, expected string) (polic
 			code = commands.Conflict
 		}
 		r := commands.Refuse(code, "%v", err).Hinting("policy %s stays in force; correct the file and reload again", change.Policy)
-		return change, s.auditPolicy(ctx, actor, r, change)
+		if err := s.DB.Audit(ctx, store.AuditRow{Actor: actor, Action: "policy.kept", Code: string(r.Code), Why: r.Why}); err != nil {
+			return change, err
+		}
+		return change, r
 	}
 	s.Log.InfoContext(ctx, "policy reloaded", "policy", change.Policy, "was", change.Was, "isolation", change.Level)
 	if s.working.Load() { // else the start says it
 		s.sayUnconfined(ctx)
 		s.board.Beat() // what it offers may be another thing now
 	}
-	s.work.Send() // tasks may wait for a capability that is here now
-	return change, s.auditPolicy(ctx, actor, nil, change)
-}
-
-// auditPolicy records a reload and returns what it was refused for.
-func (s *Spoke) auditPolicy(ctx context.Context, actor string, r *commands.Refused, c policy.Change) error {
-	row := store.AuditRow{Actor: actor, Action: "policy.reloaded", Why: fmt.Sprintf("policy %s, was %s", c.Policy, c.Was)}
-	if r != nil {
-		row.Action, row.Code, row.Why = "policy.kept", string(r.Code), r.Why
+	change.Lifted, err = s.backlog.LiftLimits(ctx, func(lifted []string) store.AuditRow {
+		row := store.AuditRow{Actor: actor, Action: "policy.reloaded", Why: fmt.Sprintf("policy %s, was %s", change.Policy, change.Was)}
+		if len(lifted) > 0 {
+			row.Why += "; limits of accounts lifted: " + strings.Join(lifted, ", ")
+		}
+		return row
+	})
+	if err == nil {
+		s.work.Send() // tasks may wait for a capability that is here now
 	}
-	if err := s.DB.Audit(ctx, row); err != nil || r == nil {
-		return err
-	}
-	return r
+	return change, err
 }

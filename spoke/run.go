@@ -159,7 +159,8 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	}
 	command := rules.Exec(&r.spec, env.vars)
 	command.Secrets = append(command.Secrets, env.secrets...)
-	command.Dir, command.Home, command.TempDir = cmp.Or(r.spec.Dir, own.Work), own.Home, own.Temp
+	r.work = cmp.Or(r.spec.Dir, own.Work)
+	command.Dir, command.Home, command.TempDir = r.work, own.Home, own.Temp
 	timeout := rules.Timeout(r.spec.Timeout())
 	if timeout > 0 {
 		r.until = time.Now().Add(timeout)
@@ -174,6 +175,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err != nil {
 		return nil, err
 	}
+	r.secrets = spec.Secrets
 	spec.Marker, spec.Stdin = s.marker(r.fence), env.stdin
 	spec.Timeout, spec.Deadline, spec.OutputCap = timeout, deadline, rules.Limits.Kept()
 	spec.Limits = limitsOf(rules)
@@ -201,6 +203,7 @@ func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent)
 	start := s.startOf(r, agent)
 	wait := s.progress.Hand(ctx, backlog.Progress{Start: start, Conn: r.asker})
 	return func() {
+		defer close(r.proven)
 		held, err := wait(ctx)
 		if err != nil { // the end will be recorded with the same fence, or not at all
 			s.Log.ErrorContext(ctx, "recording a start", "id", r.fence.Task, "err", err)
@@ -216,7 +219,7 @@ func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent)
 
 // startOf is the proof that the agent runs, or has run.
 func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
-	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level}
+	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level, Overruns: s.overrunsAfter(r), Patience: s.OverrunPatience}
 	if agent != nil {
 		shim := agent.Shim()
 		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
@@ -233,9 +236,16 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 	defer kills.Wait()
 	here, leave := context.WithCancel(ctx)
 	defer leave()
-	lost := r.lost
+	pausing, end := context.WithCancel(here) // until the agent is to end: the shim lets that go on
+	defer end()
+	kills.Go(func() { s.attendPauses(pausing, r, agent) })
+	lost, over := r.lost, r.overrun.over
 	var first sync.Once
 	count := func(cause string) { first.Do(func() { s.Counters.Killed(cause) }) }
+	kill := func(why string, grace time.Duration) {
+		end()
+		s.kill(here, r, agent, why, grace)
+	}
 	for {
 		select {
 		case <-agent.Done():
@@ -246,7 +256,11 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 			return
 		case k := <-r.kills:
 			count(metrics.ByOrder)
-			kills.Go(func() { s.kill(here, r, agent, k.Why(), k.Grace) })
+			kills.Go(func() { kill(k.Why(), k.Grace) })
+		case <-over:
+			over = nil
+			count(metrics.ByOverrun)
+			kills.Go(func() { kill(overrunWhy, overrunGrace) })
 		case <-lost:
 			lost = nil
 			kills.Go(func() {
@@ -255,7 +269,7 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 					grace, cause = k.Grace, metrics.ByOrder
 				}
 				count(cause)
-				s.kill(here, r, agent, "the lease was lost", grace)
+				kill("the lease was lost", grace)
 			})
 		}
 	}

@@ -42,7 +42,10 @@ import (
 // Defaults of a spoke.
 const (
 	DefaultSlots = 4
-	DefaultLease = 60 * time.Second
+	DefaultLease = commands.DefaultLease
+
+	DefaultOverrunAfter    = 30 * time.Minute
+	DefaultOverrunPatience = 10 * time.Minute
 )
 
 // batch is how many messages or tasks one transaction takes at most.
@@ -63,6 +66,11 @@ type Spoke struct {
 	Idle   time.Duration // how often it tries to claim tasks that stand ready and were not to be had; 0 means 2 s
 	Drain  time.Duration // how long a stop waits for running agents; they go on without us after it
 	Log    *slog.Logger  // required
+	// HungAfter is how long an agent may show no sign before it counts as hung; 0 means [commands.HungAfter].
+	HungAfter time.Duration
+	// OverrunAfter is how long an agent may run beyond its estimate until that is warned of, and OverrunPatience how long from then
+	// it may tell no progress until it is ended; 0 means DefaultOverrunAfter, DefaultOverrunPatience.
+	OverrunAfter, OverrunPatience time.Duration
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
 	// Counters count what happens; nil = nobody does.
@@ -104,8 +112,9 @@ func (s *Spoke) Open(b *federation.Board) {
 	if s.Lease == 0 {
 		s.Lease = DefaultLease
 	}
+	s.OverrunAfter, s.OverrunPatience = cmp.Or(s.OverrunAfter, DefaultOverrunAfter), cmp.Or(s.OverrunPatience, DefaultOverrunPatience)
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
-	s.live.byTask, s.live.added = map[string]*run{}, func() { s.output.Begun() }
+	s.live.byTask, s.live.missed, s.live.added = map[string]*run{}, map[string]missedPause{}, func() { s.output.Begun() }
 	s.backlog = backlog.Open(s.DB, Answer)
 	s.progress = store.NewGroup(s.backlog.Record)
 	s.board, s.output = b, output.New(s.backlog)
@@ -176,6 +185,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 		}
 	})
 	g.Go(func() error { return s.sweep(late) })
+	g.Go(func() error { return s.pruneAgain(late) })
 	return nil
 }
 

@@ -28,15 +28,12 @@ const betweenSweeps = time.Second
 
 // sweep moves what only time moves, when its time has come: due tasks become
 // claimable, expired leases are taken back, tasks that were not started in time end,
-// budget windows begin anew. Old rows and directories go now and then.
+// budget windows begin anew. Old directories go now and then.
 func (s *Spoke) sweep(ctx context.Context) error {
-	var prune, retired time.Time
+	var retired time.Time
 	for ctx.Err() == nil {
 		began := time.Now()
 		next := began.Add(s.sweepOnce(ctx))
-		if !time.Now().Before(prune) {
-			prune = time.Now().Add(s.prune(ctx))
-		}
 		if time.Since(retired) > time.Minute {
 			if unsent, known := s.output.Unsent(); known {
 				retired = time.Now()
@@ -84,7 +81,15 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	if s.ready.count(swept.Ready) || swept.Promoted+swept.Limits+int64(swept.Lapsed) > 0 || swept.Reclaimed > 0 {
 		s.work.Send()
 	}
-	return max(swept.Next, 10*time.Millisecond)
+	return max(min(swept.Next, s.lookForOverruns(ctx)), 10*time.Millisecond)
+}
+
+// pruneAgain removes old rows now and then. That may take long, and what is due does not wait for it.
+func (s *Spoke) pruneAgain(ctx context.Context) error {
+	for ctx.Err() == nil {
+		_ = wait.For(ctx, s.prune(ctx))
+	}
+	return nil
 }
 
 // prune removes old rows, and returns when to do so again.
@@ -95,6 +100,13 @@ func (s *Spoke) prune(ctx context.Context) time.Duration {
 	}
 	if err := s.backlog.DropOutput(ctx); err != nil && ctx.Err() == nil {
 		s.Log.ErrorContext(ctx, "forgetting output for ended connections", "err", err)
+	}
+	failed, wrong := s.backlog.FailCircles(ctx)
+	if wrong != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "failing tasks that wait for each other", "err", wrong)
+	}
+	if len(failed) > 0 {
+		s.Log.WarnContext(ctx, "tasks waited for each other, and were failed", "tasks", len(failed))
 	}
 	return store.PruneAgain(removed, err)
 }

@@ -212,7 +212,7 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return s.followPauses(ctx)
 }
 
 // reconcile takes over every attempt that the table says this spoke has and that
@@ -240,6 +240,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			s.Log.ErrorContext(ctx, "taking over what agents have said; the hub learns it when they say more", "err", err)
 		}
 		s.Log.InfoContext(ctx, "taking over open attempts", "count", taken)
+		return s.followPauses(ctx)
 	}
 	return nil
 }

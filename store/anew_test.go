@@ -81,6 +81,7 @@ func TestWhatIsNotTheSameMessageSealedAnew(t *testing.T) {
 		code   signing.Code
 	}{
 		"until another moment": {func(h *signing.Header) { h.Exp++ }, signing.ReplayDiff},
+		"earlier, and longer":  {func(h *signing.Header) { h.Iat, h.Exp = h.Iat-1, h.Exp+1 }, signing.ReplayDiff},
 		"about something else": {func(h *signing.Header) { h.Kind = string(commands.KillKind) }, signing.ReplayDiff},
 		"under a used number":  {func(h *signing.Header) { h.Seq = 2 }, signing.SeqReuse},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/internal/wait"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // Outgoing is a message to send.
@@ -23,6 +24,7 @@ type Outgoing struct {
 	Queue    string
 	Kind     string
 	Envelope []byte
+	Ahead    bool // it was sealed by a clock that was ahead: the peer refuses it, so it is to be sealed again
 }
 
 // Verb is the last word of the message's kind, as a token of a subject.
@@ -99,7 +101,7 @@ func (c *Cursor) Due() time.Time {
 	return c.due
 }
 
-const outgoingColumns = `o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope`
+var outgoingColumns = fmt.Sprintf(`o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope, o.created_at > clock_timestamp() + interval '%d s'`, signing.Skew/time.Second)
 
 // openMessages are the open messages of connection $1 with numbers from $2 to $3, the first
 // $4 of them. Each gap of what is confirmed is looked into by itself, and no further.
@@ -156,6 +158,15 @@ func (c *Cursor) Back(list []Outgoing) {
 	}
 }
 
+// Reseal stands before messages that are sealed again. The message server would take them for
+// repetitions of what it was sent.
+func (c *Cursor) Reseal(list []Outgoing) {
+	c.Back(list)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.repeat = true
+}
+
 // Restart stands before everything that is open, for a message server that was sent
 // nothing yet.
 func (c *Cursor) Restart() {
@@ -183,8 +194,8 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	if c.due.IsZero() || time.Now().Before(c.due) {
 		return nil, nil
 	}
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at < clock_timestamp() - $5::interval ORDER BY o.seq`,
-		c.conn, 0, c.last, RelayBatch, resendFirst)
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
+		c.conn, 0, c.last, RelayBatch, resendFirst, signing.Skew)
 	if err != nil {
 		return nil, err
 	}

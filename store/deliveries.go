@@ -75,9 +75,10 @@ func oneDelivery(ctx context.Context, q querier, webhook, id string) (d Delivery
 	return d, err
 }
 
-// ResendDelivery makes a delivery due again, with all tries before it, under its id.
+// ResendDelivery makes a delivery due again, with all tries before it, under its id. One that somebody is sending is left to
+// them: no two send it at once.
 func (db *DB) ResendDelivery(ctx context.Context, text, id, actor string) (d Delivery, err error) {
-	_, err = db.holdingWebhook(ctx, "sending a delivery again", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+	_, err = db.holdingWebhook(ctx, "sending a delivery again", byName, text, func(ctx context.Context, tx *Tx, w Webhook) error {
 		if w.State == WebhookDisabled {
 			return commands.Refuse(commands.Conflict, "the webhook %s is disabled: nothing is sent to it", w.Name).Hinting("enable it first").Running("webhook", "enable", w.Name)
 		}
@@ -85,9 +86,13 @@ func (db *DB) ResendDelivery(ctx context.Context, text, id, actor string) (d Del
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "webhook.resent", Object: w.Name, Why: id})
-		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'pending', tries = 0, next_try_at = clock_timestamp(), leased_until = NULL, ended_at = NULL WHERE webhook = $1 AND id = $2`, w.ID, id)
+		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'pending', tries = 0, next_try_at = clock_timestamp(), leased_until = NULL, ended_at = NULL
+			WHERE webhook = $1 AND id = $2 AND (leased_until IS NULL OR leased_until <= clock_timestamp())`, w.ID, id)
 		if err != nil {
 			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return commands.Refuse(commands.Conflict, "delivery %s is being sent to the webhook %s now", id, w.Name).Hinting("see what comes of it").Running("webhook", "deliveries", w.Name)
 		}
 		d, err = oneDelivery(ctx, tx, w.ID, id)
 		return err

@@ -67,6 +67,9 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 		if err == nil && len(again) > 0 {
 			err = dropOutput(ctx, tx, again)
 		}
+		if err == nil {
+			err = pauseElsewhere(ctx, tx, again)
+		}
 		if err != nil {
 			return err
 		}
@@ -77,6 +80,12 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 			tx.last = append(tx.last, func(ctx context.Context) error { return orderAgain(ctx, tx, from, again) })
 		}
 		if err := f.move(ctx, tx, from); err != nil {
+			return err
+		}
+		if err := keepPauses(ctx, tx, batch); err != nil {
+			return err
+		}
+		if err := keepKills(ctx, tx, from, batch); err != nil {
 			return err
 		}
 		return keepInquiries(ctx, tx, batch)
@@ -107,7 +116,7 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 	if _, err := tx.Exec(ctx, `SELECT FROM mirrors WHERE command = ANY ($1::uuid[]) AND conn = $2 ORDER BY task FOR UPDATE`, asked, from.ID); err != nil {
 		return nil, fmt.Errorf("locking the mirrors of a batch: %w", err)
 	}
-	// An order that is to be killed is given to nobody any more.
+	// An order that was to be killed is given to nobody any more, also where that was refused.
 	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at, coalesce(v.box, '') FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
 		JOIN mirrors m ON m.command = u.command AND m.conn = $1 AND encode(m.command_digest, 'hex') = u.digest
 		LEFT JOIN order_values v ON v.task = m.task

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // An EventKind says what an event is about.
@@ -14,6 +16,8 @@ type EventKind string
 // The kinds of events.
 const (
 	TaskEvent       EventKind = "task"       // the agent of an order stands otherwise
+	ProgressEvent   EventKind = "progress"   // the agent of an order has said how far it is
+	OverrunEvent    EventKind = "overrun"    // it runs much longer than estimated
 	ConnectionEvent EventKind = "connection" // a connection was made, or its state changed
 	LinkEvent       EventKind = "link"       // the link of a connection is up or down
 	StartedEvent    EventKind = "started"    // this instance was started: links are down until they are said to be up
@@ -35,6 +39,7 @@ type Event struct {
 	Reason   string
 	Attempt  int
 	Accepted bool // by the spoke
+	Progress *commands.AgentProgress
 }
 
 // NumberEvents gives numbers to up to most events that are committed and have none. It returns
@@ -57,9 +62,18 @@ func (db *DB) EventsAfter(ctx context.Context, after int64, most int) (list []Ev
 }
 
 func eventsAfter(ctx context.Context, q querier, after int64, most int) ([]Event, error) {
+	return readEvents(ctx, q, `SELECT * FROM events WHERE seq > $1 ORDER BY seq LIMIT $2`, after, most)
+}
+
+// restoresAfter returns the restores of the database that are events with numbers above after, up to last.
+func restoresAfter(ctx context.Context, q querier, after, last int64) ([]Event, error) {
+	return readEvents(ctx, q, `SELECT * FROM events WHERE seq BETWEEN $1::bigint + 1 AND $2 AND kind = 'restored'`, after, last)
+}
+
+func readEvents(ctx context.Context, q querier, sql string, args ...any) ([]Event, error) {
 	rows, err := q.Query(ctx, `
-			SELECT e.seq, e.at, e.kind, coalesce(e.task::text, ''), coalesce(e.conn::text, ''), coalesce(c.peer_name, ''), coalesce(c.authority, ''), e.previous, e.state, e.reason, e.attempt, e.accepted
-			FROM (SELECT * FROM events WHERE seq > $1 ORDER BY seq LIMIT $2) AS e LEFT JOIN connections c ON c.id = e.conn ORDER BY e.seq`, after, most)
+			SELECT e.seq, e.at, e.kind, coalesce(e.task::text, ''), coalesce(e.conn::text, ''), coalesce(c.peer_name, ''), coalesce(c.authority, ''), e.previous, e.state, e.reason, e.attempt, e.accepted, e.progress
+			FROM (`+sql+`) AS e LEFT JOIN connections c ON c.id = e.conn ORDER BY e.seq`, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -87,8 +87,8 @@ const hungAfter = 5 * time.Second
 // wait for as long as its caller does.
 func (db *DB) try(ctx context.Context, fn func(context.Context) error) error {
 	ask := time.AfterFunc(hungAfter, db.askServer)
+	defer ask.Stop()
 	err := fn(ctx)
-	ask.Stop()
 	db.noteServer(ctx, err)
 	return err
 }

@@ -147,8 +147,8 @@ func (db *DB) orderDue(ctx context.Context, tx *Tx, fired *Fired, f Firing) erro
 	if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id IN (SELECT conn FROM mirrors WHERE task = $1 UNION SELECT nullif($2, '')::uuid) ORDER BY id FOR SHARE`, s.LastTask, f.Order.Conn); err != nil {
 		return err
 	}
-	var open, killed bool
-	err := tx.QueryRow(ctx, `SELECT ended_at IS NULL, kill IS NOT NULL FROM mirrors WHERE task = $1`, s.LastTask).Scan(&open, &killed)
+	var open, ends bool // in time: what may finish is in the way until it has
+	err := tx.QueryRow(ctx, `SELECT ended_at IS NULL, end_limited(kill) FROM mirrors WHERE task = $1`, s.LastTask).Scan(&open, &ends)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
@@ -156,7 +156,7 @@ func (db *DB) orderDue(ctx context.Context, tx *Tx, fired *Fired, f Firing) erro
 	case open && s.Overlap == OverlapSkip:
 		fired.Outcome, fired.Why = FireSkipped, "agent "+commands.ShortID(s.LastTask)+", the last one, has not ended"
 		return nil
-	case open && !killed:
+	case open && !ends:
 		list, err := killIn(ctx, tx, []string{s.LastTask}, f.Kill, f.Life, f.Actor)
 		if err != nil {
 			return err

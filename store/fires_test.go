@@ -75,7 +75,8 @@ func TestARestorePausesSchedules(t *testing.T) {
 	require.Empty(t, due())
 	v, err := s.DB.FindSchedule(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, []string{store.SchedulePaused, store.Restored}, []string{v.State, v.Why})
+	require.Equal(t, []string{store.SchedulePaused, "restored"}, []string{v.State, v.Why})
+	require.True(t, v.Restored)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND object = 'nightly'`))
 }
 
@@ -109,4 +110,47 @@ func TestAPauseWaitsForWhatIsDue(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.SchedulePaused, v.State)
 	require.Nil(t, v.Next)
+}
+
+// What replaces the last agent of a schedule ends that, unless an order stands that does.
+func TestWhatIsReplacedIsEnded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		kill   string
+		killed bool
+	}{
+		"nobody has ended it":              {`NULL`, true},
+		"a kill is ordered":                {`'[{"reason": "x"}]'`, false},
+		"a cancel is ordered":              {`'[{"cancel": "now"}]'`, false},
+		"it may finish":                    {`'[{"cancel": "after"}]'`, true},
+		"it may finish, and a kill":        {`'[{"cancel": "after"}, {"reason": "x"}]'`, false},
+		"its kill was refused":             {`'[{"reason": "x", "state": "refused"}]'`, true},
+		"its kill was refused, another is": {`'[{"reason": "x", "state": "refused"}, {"reason": "y"}]'`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			spawn := commands.Spawn{Runtime: commands.RuntimeNoop}
+			id := storetest.NewID()
+			due := func(now time.Time) time.Time { return now.Add(-time.Minute) }
+			require.NoError(t, p.Hub.DB.AddSchedule(t.Context(), store.Schedule{ID: id, Name: "often", Cron: "x", Zone: "UTC", Overlap: store.OverlapReplace, CreatedBy: "test", Template: store.Template{Spawn: &spawn}}, nil, due))
+			fire := func() *store.Fired {
+				fired, err := p.Hub.DB.Fire(t.Context(), id, func(_ store.Schedule, _ func() (commands.Values, error), now time.Time) store.Firing {
+					order := spawn
+					order.Task = storetest.NewID()
+					return store.Firing{Next: due(now), Actor: "test", Kill: commands.Kill{Reason: "replaced"}, Life: time.Hour,
+						Order: &store.SpawnOrder{Conn: p.Hub.Conn.ID, Spawn: &order, Life: time.Hour, IdempotencyKey: order.Task, Actor: "test"}}
+				})
+				require.NoError(t, err)
+				require.Equal(t, store.FireOrdered, fired.Outcome)
+				return fired
+			}
+			last := fire().Task
+			require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET kill = `+tt.kill))
+
+			require.Equal(t, tt.killed, fire().Killed != nil)
+
+			require.Equal(t, tt.killed, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.kill' AND task = $1`, last) == 1)
+		})
+	}
 }

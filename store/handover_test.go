@@ -177,7 +177,7 @@ func TestAMessageIsSentAgainThoughTheClockWasSetBack(t *testing.T) {
 	p := storetest.NewPair(t)
 	question(t, p.Hub, 1)
 	require.Equal(t, []int64{1}, numbers(t, p.Hub.Out))
-	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at + interval '1 hour'`))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at + interval '1 minute'`))
 	store.SentLongAgoForTest(p.Hub.Out)
 
 	again, err := p.Hub.Out.Again(t.Context())

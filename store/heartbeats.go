@@ -20,7 +20,7 @@ type Beat struct {
 	Body   commands.Heartbeat // as the spoke signed it
 }
 
-// SaveBeats stores the newest beat of each connection, one row each.
+// SaveBeats stores the newest beat of each connection, one row each, and what is news of their agents.
 func (db *DB) SaveBeats(ctx context.Context, beats []Beat) error {
 	if len(beats) == 0 {
 		return nil
@@ -35,12 +35,13 @@ func (db *DB) SaveBeats(ctx context.Context, beats []Beat) error {
 	}
 	return db.Tx(ctx, "saving heartbeats", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
-		_, err := tx.Exec(ctx, `
+		tx.Queue(`
 			INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body)
 			SELECT a, clock_timestamp() - b, c, d, e FROM unnest($1::uuid[], $2::interval[], $3::bigint[], $4::bigint[], $5::jsonb[]) AS u (a, b, c, d, e)
 			ON CONFLICT (conn) DO UPDATE SET at = excluded.at, interval_ms = excluded.interval_ms, offset_ms = excluded.offset_ms, body = excluded.body
 			WHERE heartbeats.at < excluded.at`, conn, age, interval, offset, body)
-		return err
+		queueNews(tx, beats)
+		return nil
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // classify says of a message that was not new what it repeats. One that was sealed anew,
-// under a higher number, takes the place of the old one: its sender knows that no more. Of
+// under a higher number or for a clock that had been ahead, takes the place of the old one: its sender knows that no more. Of
 // one that left no bytes, as it was refused or is old, there is nothing to compare it with, and
 // nothing that it could change.
 func (t *taking) classify(ctx context.Context, m *Incoming) error {
@@ -25,7 +25,7 @@ func (t *taking) classify(ctx context.Context, m *Incoming) error {
 		t.repeat(m)
 		return nil
 	case err == nil && (len(envelope) == 0 || m.Header.SealedAnew(m.Envelope, envelope)):
-		if m.Header.Seq > seq {
+		if m.Header.Seq > seq || m.Header.Seq == seq && m.Header.IssuedBefore(envelope) {
 			return t.replace(ctx, m, len(envelope))
 		}
 		t.repeat(m) // what it was before

@@ -94,7 +94,7 @@ func (m *Incoming) Overflows() bool { return m.Code == commands.Full }
 
 // keptBytes is what the inbox keeps of the message when it is stored, as far as is known.
 func (m *Incoming) keptBytes() int {
-	if m.Refusal != nil {
+	if m.Refusal != nil && !m.Unread {
 		return 0
 	}
 	return len(m.Envelope)

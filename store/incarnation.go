@@ -38,6 +38,9 @@ func (db *DB) BeginIncarnation(ctx context.Context, left []string, next string) 
 		if _, err := tx.Exec(ctx, `SELECT note_restore()`); err != nil {
 			return fmt.Errorf("going on above the numbers of events: %w", err)
 		}
+		if err := disableRestored(ctx, tx); err != nil {
+			return err
+		}
 		if err := pauseSchedules(ctx, tx); err != nil {
 			return err
 		}
@@ -48,7 +51,7 @@ func (db *DB) BeginIncarnation(ctx context.Context, left []string, next string) 
 
 // pauseSchedules pauses all of a database that was restored: what is frozen there may not be what was, and what is due was.
 func pauseSchedules(ctx context.Context, tx *Tx) error {
-	rows, err := tx.Query(ctx, `UPDATE schedules SET state = 'paused', why = $1, next_due_at = NULL, updated_at = clock_timestamp() WHERE state = 'active' RETURNING name`, Restored)
+	rows, err := tx.Query(ctx, `UPDATE schedules SET state = 'paused', why = $1, restored = true, next_due_at = NULL, updated_at = clock_timestamp() WHERE state = 'active' RETURNING name`, Restored)
 	if err != nil {
 		return fmt.Errorf("pausing the schedules: %w", err)
 	}

@@ -12,11 +12,13 @@ type Incoming struct {
 	Header   signing.Header
 	Digest   signing.Digest
 	Envelope []byte
-	Body     commands.Body     // nil when the body could not be read
-	Asks     bool              // it asks for something: a refusal is answered, and it needs a grant
-	Refusal  *commands.Refused // why it is not acted on; nil = act
-	Policy   string            // version of the policy that was asked about it; "" = none was
-	Account  string            // whose limits its agent meets, as the policy says; "" = nobody's
+	Body     commands.Body         // nil when the body could not be read
+	Unread   bool                  // a result that could not be read: it is refused, and its task has ended. Body is what is known of that
+	Asks     bool                  // it asks for something: a refusal is answered, and it needs a grant
+	Refusal  *commands.Refused     // why it is not acted on; nil = act
+	Policy   string                // version of the policy that was asked about it; "" = none was
+	Reasons  []commands.TaskReason // why the task that is asked about does not start; nil = nobody has looked
+	Account  string                // whose limits its agent meets, as the policy says; "" = nobody's
 
 	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
 	Code signing.Code

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,98 +12,66 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// keepInquiries keeps what a spoke says of questions, after the mirrors were moved: what is not about an agent of its own is
-// refused by then. Reports may come in any order: the newest one counts.
-func keepInquiries(ctx context.Context, tx *Tx, batch []*Incoming) error {
-	for _, m := range batch {
-		var err error
-		switch b := m.Body.(type) {
-		case *commands.Question:
-			err = keepQuestion(ctx, tx, m, b)
-		case *commands.Answered:
-			err = closeInquiry(ctx, tx, m, b)
-		case *commands.RefusedBody:
-			err = answerRefused(ctx, tx, m, b)
-		}
-		if err != nil {
-			return fmt.Errorf("keeping questions of agents: %w", err)
-		}
-	}
-	return nil
-}
+// agentEnded is why a question is withdrawn whose agent is over.
+const agentEnded = "its agent has ended"
 
-// keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more.
-func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question) error {
-	if m.Code != "" {
-		return nil
-	}
-	tag, err := tx.Exec(ctx, `
-		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
-		SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, from_ms($10), from_ms($11)
-		WHERE (SELECT count(*) FROM (SELECT FROM inquiries WHERE task = $3 AND conn = $1 AND id <> $2 LIMIT $12) AS other) < $12
-		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
-			attempt = greatest(i.attempt, excluded.attempt), outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END,
-			sent = CASE WHEN i.outcome IS NULL THEN i.sent END, command = CASE WHEN i.outcome IS NULL THEN i.command END, seq = greatest(i.seq, excluded.seq)
-		WHERE i.task = excluded.task`,
-		m.Conn, q.Question, q.Task, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline, commands.MaxQuestions)
-	if err == nil && tag.RowsAffected() == 0 {
-		m.reject(commands.TooMany, fmt.Sprintf("more than %d questions of one agent, or a question of another one", commands.MaxQuestions))
-	}
-	return err
-}
-
-func closeInquiry(ctx context.Context, tx *Tx, m *Incoming, a *commands.Answered) error {
-	if m.Code != "" {
-		return nil
-	}
-	_, err := tx.Exec(ctx, `
-		UPDATE inquiries SET seq = $4, outcome = $5, answer = $6, answered_by = $7, reason = $8, answered_at = from_ms($9), sent = NULL, command = NULL
-		WHERE conn = $1 AND id = $2 AND task = $3 AND seq < $4`,
-		m.Conn, a.Question, a.Task, m.Header.Seq, a.Outcome, a.Answer, a.By, a.Reason, a.At)
-	return err
-}
-
-// answerRefused notes that an answer had no effect. A question that its spoke does not know is closed; what else
-// became of it the spoke tells itself.
-func answerRefused(ctx context.Context, tx *Tx, m *Incoming, b *commands.RefusedBody) error {
-	if m.Effect != commands.AnswerKind {
-		return nil
-	}
-	gone := b.Code == commands.NotFound || b.Code == commands.UnknownTask
-	_, err := tx.Exec(ctx, `UPDATE inquiries SET sent = NULL, command = NULL, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
-		WHERE conn = $1 AND command = $2 AND outcome IS NULL`, m.Conn, m.Header.Re.ID, commands.CleanReason(b.Why), gone)
-	return err
-}
-
+// inquiryColumns reads inquiries i as they stand: one whose agent has ended is withdrawn, whatever its row says.
 const inquiryColumns = `
-	SELECT i.id::text, i.task::text, i.attempt, i.question, i.options, i.fallback, i.data, i.asked_at, i.deadline, coalesce(i.outcome, CASE WHEN m.task IS NULL OR is_terminal(m.state) THEN 'withdrawn' ELSE 'open' END),
-		i.answer, i.reason, i.answered_by, i.answered_at, i.sent, coalesce(m.title, ''), c.peer_name
-	FROM inquiries i LEFT JOIN mirrors m ON m.task = i.task AND m.conn = i.conn JOIN connections c ON c.id = i.conn `
+	SELECT i.id::text, i.task::text, i.attempt, i.question, i.options, i.fallback, i.data, i.asked_at, i.deadline, CASE WHEN over THEN 'withdrawn' ELSE coalesce(i.outcome, 'open') END,
+		i.answer, CASE WHEN over THEN '` + agentEnded + `' ELSE i.reason END, i.answered_by, i.answered_at, CASE WHEN over OR i.outcome IS NOT NULL OR i.command IS NOT NULL THEN i.sent END, coalesce(m.title, ''), c.peer_name, i.received_at
+	FROM inquiries i LEFT JOIN mirrors m ON m.task = i.task AND m.conn = i.conn JOIN connections c ON c.id = i.conn
+		CROSS JOIN LATERAL (SELECT i.outcome IS NULL AND (m.task IS NULL OR is_terminal(m.state)) AS over) AS o `
+
+// inquiriesAmong reads those that a query selects, all columns of them, before anything is joined.
+func inquiriesAmong(query string) string {
+	return strings.Replace(inquiryColumns, "FROM inquiries i", `FROM (`+query+`) AS i`, 1)
+}
 
 func inquiries(rows pgx.Rows, err error) ([]Question, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading questions: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q Question, err error) {
-		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Sent, &q.Title, &q.Spoke)
+		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Sent, &q.Title, &q.Spoke, &q.HeardAt)
 		q.ShortID = commands.ShortID(q.ID)
 		return q, err
 	})
 }
 
-// OpenInquiries returns the questions of agents on spokes that wait for an answer, the newest first.
-func (db *DB) OpenInquiries(ctx context.Context, limit int) (list []Question, err error) {
+// OpenInquiries returns the questions of agents on spokes that wait for an answer, those first that came last, at most so many
+// of each connection: no spoke takes the place of others. It says whether there are more.
+func (db *DB) OpenInquiries(ctx context.Context, each int) (list []Question, more bool, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
-		list, err = inquiries(db.pool.Query(ctx, inquiryColumns+`WHERE i.outcome IS NULL AND NOT is_terminal(m.state) ORDER BY i.asked_at DESC, i.id LIMIT $1`, limit))
+		list, err = inquiries(db.pool.Query(ctx, inquiriesAmong(`SELECT n.* FROM connections f CROSS JOIN LATERAL (
+				SELECT i.* FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
+				WHERE i.conn = f.id AND i.outcome IS NULL AND m.conn = f.id AND m.ended_at IS NULL ORDER BY i.received_at DESC LIMIT $1 + 1) AS n`)+`ORDER BY i.received_at DESC, i.id`, each))
 		return err
 	})
-	return list, err
+	of := map[string]int{}
+	list = slices.DeleteFunc(list, func(q Question) bool {
+		of[q.Spoke]++
+		return of[q.Spoke] > each
+	})
+	for _, n := range of {
+		more = more || n > each
+	}
+	return list, more, err
+}
+
+// QuestionFigures counts the questions that wait for an answer, here and on spokes, up to 10,000, and says how old the oldest of them is.
+func (db *DB) QuestionFigures(ctx context.Context) (open int64, oldest time.Duration, err error) {
+	err = db.retry(ctx, func(ctx context.Context) error {
+		return db.pool.QueryRow(ctx, `SELECT count(*), greatest(coalesce(clock_timestamp() - min(at), interval '0'), interval '0') FROM (
+			SELECT i.received_at AS at FROM inquiries i JOIN mirrors m ON m.task = i.task AND m.conn = i.conn WHERE i.outcome IS NULL AND NOT is_terminal(m.state)
+			UNION ALL SELECT q.asked_at FROM questions q JOIN tasks t ON t.id = q.task WHERE q.outcome IS NULL AND NOT is_terminal(t.state) LIMIT 10000) AS waiting`).Scan(&open, &oldest)
+	})
+	return open, oldest, err
 }
 
 // Inquiries returns those that the agent of a task has asked, the oldest first.
 func (db *DB) Inquiries(ctx context.Context, task string) (list []Question, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
-		list, err = inquiries(db.pool.Query(ctx, inquiryColumns+`WHERE i.task = $1 ORDER BY i.asked_at, i.id LIMIT 100`, task))
+		list, err = inquiries(db.pool.Query(ctx, inquiryColumns+`WHERE i.task = $1 ORDER BY i.received_at, i.id LIMIT 100`, task))
 		return err
 	})
 	return list, err
@@ -114,11 +84,11 @@ func (db *DB) InquiriesNamed(ctx context.Context, ref string) (list []Question, 
 		return nil, nil
 	}
 	err = db.retry(ctx, func(ctx context.Context) error {
-		if ids.Tail {
-			list, err = inquiries(db.pool.Query(ctx, inquiryColumns+`WHERE substring(uuid_send(i.id) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex') ORDER BY i.id LIMIT 20`, ids.Low, ids.High))
-			return err
+		which := shortBetween("id")
+		if !ids.Tail {
+			which = `substring(uuid_send(id) FROM 12) = substring(uuid_send($1::text::uuid) FROM 12) AND id BETWEEN $1::text::uuid AND $2::text::uuid`
 		}
-		list, err = inquiries(db.pool.Query(ctx, inquiryColumns+`WHERE i.id = $1`, ids.Low))
+		list, err = inquiries(db.pool.Query(ctx, inquiriesAmong(`SELECT * FROM inquiries WHERE `+which)+`ORDER BY i.id LIMIT 20`, ids.Low, ids.High))
 		return err
 	})
 	return list, err
@@ -156,8 +126,8 @@ func (db *DB) OrderAnswer(ctx context.Context, a commands.Answer) error {
 		if err := (&commands.Question{Options: q.Options}).Fits(a.Answer); err != nil {
 			return err
 		}
-		command := tx.Send(Draft{Conn: conn, Body: &a, Life: min(max(time.Until(q.Deadline), 0)+10*time.Minute, commands.MaxQuestionFor-time.Hour)})
-		tx.Audit(AuditRow{Actor: a.By, Action: "task.answer_ordered", Object: a.Task, Why: a.Reason, Conn: conn})
+		command := tx.Send(Draft{Conn: conn, Body: &a, Life: min(min(max(time.Until(q.Deadline), 0), commands.MaxQuestionFor)+10*time.Minute, commands.MaxQuestionFor-time.Hour)})
+		tx.Audit(AuditRow{Actor: a.By, Action: "task.answer_ordered", Object: a.Task, Why: strings.TrimSuffix(fmt.Sprintf("%q: %s", commands.Clip(a.Answer), a.Reason), ": "), Conn: conn})
 		_, err = tx.Exec(ctx, `UPDATE inquiries SET sent = $3, command = $4 WHERE conn = $1 AND id = $2`, conn, a.Question, Sent{Answer: a.Answer, By: a.By, Reason: a.Reason, At: time.Now().UTC()}, command)
 		return err
 	})

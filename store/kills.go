@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -76,9 +77,28 @@ func killIn(ctx context.Context, tx *Tx, tasks []string, k commands.Kill, life t
 	if len(ids) == 0 {
 		return out, nil
 	}
-	_, err = tx.Exec(ctx, `UPDATE mirrors m SET kill = CASE WHEN jsonb_array_length(m.kill) >= 100 THEN m.kill ELSE coalesce(m.kill, '[]') || u.kill END,
+	_, err = tx.Exec(ctx, `UPDATE mirrors m SET kill = CASE WHEN jsonb_array_length(m.kill) < 100 THEN m.kill || u.kill WHEN m.kill IS NULL OR NOT end_ordered(m.kill) THEN jsonb_build_array(u.kill) ELSE m.kill END,
 		kill_expires_at = CASE WHEN $4 THEN m.kill_expires_at ELSE clock_timestamp() + $3::interval END, updated_at = clock_timestamp() FROM unnest($1::uuid[], $2::jsonb[]) AS u (task, kill) WHERE m.task = u.task`, ids, kills, life, k.Cancel == commands.CancelAfter) // what may finish has no last moment
 	return out, err
+}
+
+// An OrderedKill is an order of a hub to end an agent, as its mirror keeps it.
+type OrderedKill struct {
+	commands.Kill
+	Command string        `json:"command"`
+	By      string        `json:"by"`
+	At      *time.Time    `json:"at"`             // nil: a host's own
+	Code    commands.Code `json:"code,omitempty"` // its spoke refused it, and
+	Why     string        `json:"why,omitempty"`
+}
+
+// ReadKill reads what a mirror keeps of a kill; nil = it keeps none.
+func ReadKill(kept json.RawMessage) *OrderedKill {
+	var k OrderedKill
+	if kept == nil || json.Unmarshal(kept, &k) != nil {
+		return nil
+	}
+	return &k
 }
 
 // noteOf is what a mirror keeps of a kill.
@@ -89,6 +109,45 @@ func noteOf(k commands.Kill, command, actor string) map[string]any {
 	}
 	return note
 }
+
+// keepKills notes which kills and cancels spokes refuse: such an order ends nothing, and may be given again.
+func keepKills(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
+	var orders []string
+	var said []map[string]any
+	for _, m := range batch {
+		if b, refused := m.Body.(*commands.RefusedBody); refused && m.Effect == commands.KillKind {
+			orders, said = append(orders, m.Header.Re.ID), append(said, noteRefused(b))
+		}
+	}
+	if len(orders) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, refuseKills, from.ID, string(from.Peer), orders, said); err != nil {
+		return fmt.Errorf("keeping which kills were refused: %w", err)
+	}
+	return nil
+}
+
+// noteRefused is what is kept with an order that b refuses.
+func noteRefused(b *commands.RefusedBody) map[string]any {
+	return map[string]any{"state": "refused", "code": b.Code, "why": commands.CleanReason(b.Why)}
+}
+
+// refuseKills takes refusals by column. The mirrors are held in the order of their tasks, as everywhere.
+const refuseKills = `
+	WITH said AS (
+		SELECT o.task, jsonb_object_agg(u.command, u.said) AS said FROM unnest($3::uuid[], $4::jsonb[]) AS u (command, said)
+		JOIN outbox o ON o.id = u.command AND (o.conn = $1) IS TRUE GROUP BY 1
+	), held AS MATERIALIZED (
+		SELECT m.task, m.kill AS was, s.said, (SELECT jsonb_agg(k || coalesce(s.said -> (k->>'command'), '{}') ORDER BY n) FROM jsonb_array_elements(m.kill) WITH ORDINALITY AS e (k, n)) AS kill
+		FROM said s JOIN mirrors m ON m.task = s.task AND (m.conn = $1) IS TRUE WHERE m.kill IS NOT NULL ORDER BY m.task FOR UPDATE OF m
+	), audited AS (
+		INSERT INTO audit (actor, action, object, code, why, conn)
+		SELECT $2, CASE WHEN k ? 'cancel' THEN 'task.cancel_refused' ELSE 'task.kill_refused' END, h.task::text, s->>'code', s->>'why', $1
+		FROM held h, jsonb_array_elements(h.was) AS k, LATERAL (SELECT h.said -> (k->>'command') AS s) AS s WHERE s IS NOT NULL AND NOT k ? 'state'
+	)
+	UPDATE mirrors m SET kill = h.kill, kill_expires_at = CASE WHEN end_limited(h.kill) THEN m.kill_expires_at END, updated_at = clock_timestamp()
+	FROM held h WHERE m.task = h.task`
 
 // A held mirror stays as it is until the transaction ends.
 type held struct {
@@ -107,10 +166,11 @@ func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, 
 	return found, err
 }
 
-// Killable returns the tasks of t that have not ended and that nobody has ordered to end, all of them.
+// Killable returns the tasks of t that have not ended and that nobody has killed, all of them: a kill wins over a cancel, and
+// one that was refused is none.
 func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err error) {
 	args := labelArgs(t.Labels)
-	which := `ended_at IS NULL AND kill IS NULL AND ` + fits(1)
+	which := `ended_at IS NULL AND NOT kill_ordered(kill) AND ` + fits(1)
 	from := `mirrors`
 	if t.Spoke != "" {
 		args = append(args, t.Spoke)

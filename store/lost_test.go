@@ -19,8 +19,8 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.RetriesBefore", "DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures", "DB.Taken",
-	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch", "DB.Inquiries", "DB.InquiriesNamed", "DB.OpenInquiries"}
+var reading = []string{"DB.RetriesBefore", "DB.ProvenanceOf", "DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures", "DB.Taken",
+	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch", "DB.Inquiries", "DB.InquiriesNamed", "DB.OpenInquiries", "DB.QuestionFigures"}
 
 // scene is an instance on which something is about to be done.
 type scene struct {
@@ -32,6 +32,13 @@ type scene struct {
 func (s scene) met(a store.Authority) scene {
 	s.Meet(s, a)
 	return s
+}
+
+// archivable is an agent that has ended.
+func (s scene) archivable() string {
+	task := s.ordered()
+	require.NoError(s, s.Exec(`UPDATE mirrors SET state = 'completed', ended_at = now() WHERE task = $1`, task))
+	return task
 }
 
 func (s scene) spawn() store.SpawnOrder {
@@ -116,6 +123,12 @@ var writing = map[string]func(s scene) storetest.Act{
 		s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.Confirm(ctx, s.Peer, commands.Numbers{Through: 1})
+		}
+	},
+	"DB.SealAhead": func(s scene) storetest.Act {
+		s.ordered()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.SealAhead(ctx, s.Conn.ID, 1, 1)
 		}
 	},
 	"DB.Compare": func(s scene) storetest.Act {
@@ -359,11 +372,43 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.OrderKills(ctx, tasks, commands.Kill{Reason: "enough"}, time.Hour, "test")
 		}
 	},
+	"DB.OrderPause": func(s scene) storetest.Act {
+		task := s.ordered()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.OrderPause(ctx, commands.Pause{Task: task, Paused: true, Reason: "so"}, time.Hour, "test")
+		}
+	},
+	"DB.Archive": func(s scene) storetest.Act {
+		task := s.archivable()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.Archive(ctx, task, true, "test")
+		}
+	},
+	"DB.ArchiveSome": func(s scene) storetest.Act {
+		s.archivable()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			n, _, err := s.DB.ArchiveSome(ctx, store.ArchiveTerm{}, "test")
+			return n, err
+		}
+	},
+	"DB.Label": func(s scene) storetest.Act {
+		task := s.archivable()
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.Label(ctx, task, commands.Labels{"app": "web"}, "test")
+		}
+	},
 	"DB.OrderAnswer": func(s scene) storetest.Act {
 		a := commands.Answer{Task: s.ordered(), Question: storetest.NewID(), Answer: "yes", By: "test"}
 		require.NoError(s, s.Exec(`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
 			SELECT conn, $2, task, 1, 1, 'may I?', '{}', '', '', now(), now() + interval '1 hour' FROM mirrors WHERE task = $1`, a.Task, a.Question))
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.OrderAnswer(ctx, a) }
+	},
+	"DB.CloseInquiries": func(s scene) storetest.Act {
+		task := s.ordered()
+		require.NoError(s, s.Exec(`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
+			SELECT conn, task, task, 1, 1, 'may I?', '{}', '', '', now(), now() + interval '1 hour' FROM mirrors WHERE task = $1`, task))
+		require.NoError(s, s.Exec(`UPDATE mirrors SET state = 'failed', ended_at = now() WHERE task = $1`, task))
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.CloseInquiries(ctx) }
 	},
 	"DB.OrderStatus": func(s scene) storetest.Act {
 		task := s.ordered()

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,10 +22,10 @@ func aWebhook() store.Webhook {
 var aPlanner = store.Planner{
 	Wants: func(store.Webhook, store.Event) bool { return true },
 	Tell: func(e store.Event) store.Message {
-		return store.Message{Prefix: "msg", Seq: e.Seq, Type: "task", Body: "{}", At: e.At}
+		return store.Message{Prefix: "msg", Number: strconv.FormatInt(e.Seq, 10), First: e.Seq, Type: "task", Body: "{}", At: e.At}
 	},
-	Gap: func(_, to int64, at time.Time) store.Message {
-		return store.Message{Prefix: "gap", Seq: to, Type: "gap", Body: "{}", At: at}
+	Gap: func(from, to int64, at time.Time) store.Message {
+		return store.Message{Prefix: "gap", Number: strconv.FormatInt(to, 10), First: from, Type: "gap", Body: "{}", At: at}
 	},
 }
 
@@ -71,7 +72,7 @@ var writingWebhooks = map[string]func(s scene) storetest.Act{
 		_, err := s.DB.DisableWebhook(s.Context(), id, "why", "test")
 		require.NoError(s, err)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			w, err := s.DB.EnableWebhook(ctx, id, "", "test", aPlanner.Gap)
+			w, err := s.DB.EnableWebhook(ctx, id, "", "test", aPlanner)
 			return w.State, err
 		}
 	},
@@ -120,16 +121,23 @@ var writingWebhooks = map[string]func(s scene) storetest.Act{
 		require.NoError(s, s.Exec(`UPDATE webhooks SET failures = 7, failing_since = clock_timestamp()`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.NoteAnswers(ctx, id) }
 	},
-	"DB.ReturnDelivery": func(s scene) storetest.Act {
+	"DB.ReturnDeliveries": func(s scene) storetest.Act {
 		t := s.trial()
-		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.ReturnDelivery(ctx, t) }
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.ReturnDeliveries(ctx, []store.Trial{t})
+		}
 	},
-	"DB.BeginDelivery": func(s scene) storetest.Act {
+	"DB.BeginTest": func(s scene) storetest.Act {
 		id := s.hooked()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			t, err := s.DB.BeginDelivery(ctx, id, "test_1", store.Message{Type: "test", Body: "{}", At: time.Now()}, time.Minute)
+			t, err := s.DB.BeginTest(ctx, id, "test_1", store.Message{Type: "test", Body: "{}", At: time.Now()})
 			return t.ID, err
 		}
+	},
+	"DB.EndTest": func(s scene) storetest.Act {
+		t, err := s.DB.BeginTest(s.Context(), s.hooked(), "test_1", store.Message{Type: "test", Body: "{}", At: time.Now()})
+		require.NoError(s, err)
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.EndTest(ctx, t, 204, "") }
 	},
 	"DB.ResendDelivery": func(s scene) storetest.Act {
 		t := s.trial()

@@ -49,8 +49,11 @@ func migrateUp(ctx context.Context, db *sql.DB, files fs.FS, failures *failures)
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(turns), goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectPostgres, db, noting{files}, goose.WithSessionLocker(turns), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
+		return err
+	}
+	if err := sameTexts(ctx, db, files); err != nil {
 		return err
 	}
 	if _, err := p.Up(ctx); err != nil {
@@ -65,7 +68,7 @@ func migrateUp(ctx context.Context, db *sql.DB, files fs.FS, failures *failures)
 		return fmt.Errorf("the database has schema %d and this program knows up to %d: "+
 			"a newer spawnmesh has migrated it; run that one, nothing was changed", have, known)
 	}
-	return nil
+	return sameTexts(ctx, db, files)
 }
 
 // failures remembers the last statement that the server refused, because the

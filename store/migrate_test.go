@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -131,4 +132,49 @@ func TestARefusedStatementIsNamedByFileAndLine(t *testing.T) {
 			require.False(t, ask[bool](t, owner(t, url), `SELECT to_regclass('one') IS NOT NULL`), "the statements before it were kept")
 		})
 	}
+}
+
+// A database that another text of a migration has made is refused, also where nothing is noted of it, and nothing is changed.
+func TestAnotherTextOfAMigrationIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"another text": `UPDATE migration_digests SET sha256 = repeat('0', 64) WHERE version = 1`,
+		"of nothing":   `DELETE FROM migration_digests WHERE version = 1`,
+		"of before":    `DROP TABLE migration_digests`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.URL(t)
+			require.NoError(t, openAt(t.Context(), t, url))
+			conn := owner(t, url)
+			_, err := conn.Exec(t.Context(), change)
+			require.NoError(t, err)
+			made := ask[string](t, conn, schemaNow)
+
+			err = openAt(t.Context(), t, url)
+
+			require.Equal(t, commands.Conflict, commands.CodeOf(err))
+			require.ErrorContains(t, err, "the database was made by another text of migration 00001 than this program has")
+			require.Equal(t, made, ask[string](t, conn, schemaNow))
+		})
+	}
+}
+
+// What a migration does and the digest of its text are one transaction.
+func TestAMigrationNotesItsText(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	files := fstest.MapFS{"00001_a.sql": {Data: []byte("-- +goose Up\nCREATE TABLE one (n int);\n")}}
+	require.NoError(t, store.MigrateForTest(t.Context(), url, files))
+	files["00002_b.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE two (n int);\nCREATE TABLE one (n int);\n")}
+	require.Error(t, store.MigrateForTest(t.Context(), url, files))
+	conn := owner(t, url)
+	require.Equal(t, "1", ask[string](t, conn, `SELECT string_agg(version::text, ',') FROM migration_digests`))
+	files["00001_a.sql"].Data = append(files["00001_a.sql"].Data, "-- A comment.\n"...)
+	files["00002_b.sql"].Data = []byte("-- +goose Up\nCREATE TABLE two (n int);\n")
+
+	err := store.MigrateForTest(t.Context(), url, files)
+
+	require.ErrorContains(t, err, "another text of migration 00001")
+	require.False(t, ask[bool](t, conn, `SELECT to_regclass('two') IS NOT NULL`), "a later one was run all the same")
 }

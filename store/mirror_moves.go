@@ -71,10 +71,13 @@ func (f *folds) add(m *Incoming) {
 		}
 		x.message, x.final = m, says
 	}
+	if m.Unread && x.result != nil {
+		return
+	}
 	newest := m.Header.Seq > x.seq
 	x.seq = max(x.seq, m.Header.Seq)
 	switch m.Body.(type) {
-	case *commands.Accepted, *commands.Started, *commands.Ended, *commands.Question, *commands.Answered, *commands.Result:
+	case *commands.Accepted, *commands.Started, *commands.Ended, *commands.Question, *commands.Answered, *commands.TaskState, *commands.Result:
 		x.accepted, x.saidAt.accepted = true, earliest(x.saidAt.accepted, m.Header.Iat)
 	}
 	switch b := m.Body.(type) {
@@ -95,6 +98,10 @@ func (f *folds) add(m *Incoming) {
 		x.set(newest, commands.AwaitingInput, "", b.Attempt)
 	case *commands.Answered:
 		x.set(newest, b.State, "", 0)
+	case *commands.TaskState: // of an agent that was paused, or goes on
+		if !b.State.Terminal() { // else the result says more
+			x.set(newest, b.State, b.Reason, b.Attempt)
+		}
 	case *commands.RefusedBody:
 		x.decided(newest, b.Policy)
 		state, reason := refusedState(b.Code)
@@ -114,7 +121,7 @@ func (f *folds) add(m *Incoming) {
 // message does.
 func (m *Incoming) isFinal() bool {
 	kind := m.Body.Kind()
-	return kind == commands.ResultKind || kind == commands.RefusedKind
+	return (kind == commands.ResultKind || kind == commands.RefusedKind) && !m.Unread
 }
 
 // endSaid is a digest of what m says of an end. A result that a spoke has from its hub, after
@@ -153,7 +160,7 @@ func (x *fold) isolated(newest bool, level string) {
 // refusedState says where a refused spawn ends.
 func refusedState(code commands.Code) (commands.State, commands.Reason) {
 	switch code {
-	case signing.TimeExpired, signing.TimeTTL:
+	case signing.TimeExpired, signing.TimeTTL, signing.TimeFuture: // a spoke of this version does not answer the last
 		return commands.Expired, commands.CommandExpired
 	case commands.Tombstone:
 		return commands.Cancelled, commands.KillRequested
@@ -205,7 +212,7 @@ const moveMirrors = `
 			reason = CASE WHEN o.forward AND o.refusal IS NOT NULL AND o.reason = 'kill_requested' THEN reason_of(m.kill) WHEN o.forward THEN o.reason ELSE m.reason END,
 			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
-			result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result ELSE m.result END,
+			result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,
 			final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
 			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
@@ -245,6 +252,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	if _, err = pgx.ForEachRow(rows, []any{&n, &task, &clash, &excess, &over}, func() error {
 		matched[n-1] = true
 		f.order[n-1].late(over)
+		f.order[n-1].name(task)
 		switch x := f.order[n-1]; {
 		case excess:
 			x.reject(commands.TooMany, fmt.Sprintf("more than %d answers to one command", maxAnswers))
@@ -259,7 +267,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 }
 
 // checkUnmatched refuses answers to questions that were never asked, or that
-// were asked about another task. Answers to kill and status move no mirror, but
+// were asked about another task. Answers to kill and status move no mirror that has not lost its result, but
 // their question was sent. An order that was given has lost its agent here: what is told of it
 // has no effect either, and its sender has done nothing wrong.
 func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool) error {
@@ -283,6 +291,7 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 	if err != nil {
 		return fmt.Errorf("looking up commands: %w", err)
 	}
+	var answers, all []*Incoming
 	for n, x := range which {
 		switch asked[n] {
 		case "":
@@ -291,9 +300,13 @@ func checkUnmatched(ctx context.Context, tx *Tx, f *folds, matched map[int]bool)
 			x.reject(commands.UnknownTask, "this hub has this agent no more, or another spoke has it")
 		default:
 			x.answers(asked[n])
+			answers = append(answers, x.all...)
 		}
 	}
-	return nil
+	for _, x := range f.order {
+		all = append(all, x.all...)
+	}
+	return endTold(ctx, tx, answers, all)
 }
 
 const anotherResult = "the task has another end already; this message is kept as evidence"
@@ -302,6 +315,15 @@ const anotherResult = "the task has another end already; this message is kept as
 func (x *fold) late(over bool) {
 	for _, m := range x.all {
 		m.Late = over
+	}
+}
+
+// name says of results that could not be read which task they are about.
+func (x *fold) name(task string) {
+	for _, m := range x.all {
+		if m.Unread {
+			m.Body.(*commands.Result).Task = task
+		}
 	}
 }
 

@@ -9,15 +9,19 @@ import (
 
 // MirrorTerms narrow a list of mirrors.
 type MirrorTerms struct {
-	Spoke  string            // on which they are; "" = on all
-	Open   bool              // without those that have ended
-	Labels commands.Selector // that they have
-	Before string            // only those with a lower id; "" = the newest
-	Limit  int
+	Spoke    string            // on which they are; "" = on all
+	Open     bool              // without those that have ended
+	Archived bool              // those that are archived, which no other list has
+	Labels   commands.Selector // that they have
+	Before   string            // only those with a lower id; "" = the newest
+	Limit    int
 }
 
 // mirrorsLooked is at how many mirrors one list by labels looks: what it costs does not grow with the history.
 const mirrorsLooked = 5000
+
+// mirrorsGlanced is at how many it looks first, for each that it is to find: labels that many have are found there.
+const mirrorsGlanced = 5
 
 // lastID is above the id of every task.
 const lastID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -40,18 +44,24 @@ func (db *DB) ListMirrors(ctx context.Context, t MirrorTerms) (list []Mirror, ne
 	return list, next, err
 }
 
-// newest selects the newest $1 mirrors below $2, whatever their labels.
+// newest selects the newest $1 mirrors below $2, whatever their labels. Those of a spoke are ordered by its
+// connection too, which the primary key is not: a planner that takes a spoke with few for one of many would walk it.
 func (t MirrorTerms) newest(args *[]any) string {
-	only := `task < $2 `
-	if t.Open {
-		only += `AND ended_at IS NULL `
+	listed, by := fmt.Sprintf(`(archived, task) < (%[1]t, $2) AND archived >= %[1]t`, t.Archived), `archived DESC, task DESC`
+	if t.Open { // none of them is archived
+		listed, by = `task < $2 AND ended_at IS NULL`, `task DESC`
 	}
 	if t.Spoke == "" {
-		return `SELECT task, labels FROM mirrors WHERE ` + only + `ORDER BY task DESC LIMIT $1`
+		return `SELECT task, labels FROM mirrors WHERE ` + listed + ` ORDER BY ` + by + ` LIMIT $1`
+	}
+	if t.Open {
+		listed = `(conn, task) < (k.id, $2) AND conn >= k.id AND ended_at IS NULL`
+	} else {
+		listed = fmt.Sprintf(`(conn, archived, task) < (k.id, %[1]t, $2) AND (conn, archived) >= (k.id, %[1]t)`, t.Archived)
 	}
 	*args = append(*args, t.Spoke)
-	return fmt.Sprintf(`SELECT n.* FROM connections k, LATERAL (SELECT task, labels FROM mirrors WHERE conn = k.id AND %sORDER BY task DESC LIMIT $1) AS n
-		WHERE k.peer_name = $%d ORDER BY n.task DESC LIMIT $1`, only, len(*args))
+	return fmt.Sprintf(`SELECT n.* FROM connections k, LATERAL (SELECT task, labels FROM mirrors WHERE %s ORDER BY conn DESC, %s LIMIT $1) AS n
+		WHERE k.peer_name = $%d ORDER BY n.task DESC LIMIT $1`, listed, by, len(*args))
 }
 
 // fits holds for the labels that a selector asks for, whose [labelArgs] are the arguments from the nth on.
@@ -68,19 +78,12 @@ func labelArgs(s commands.Selector) []any {
 	return []any{has, append([]commands.Labels{}, s.HasNot...), append([]string{}, s.Names...), append([]string{}, s.NoNames...)}
 }
 
-func (t MirrorTerms) pageArgs() []any {
-	return append([]any{mirrorsLooked, t.Before, t.Limit}, labelArgs(t.Labels)...)
+func (t MirrorTerms) pageArgs(look int) []any {
+	return append([]any{look, t.Before, t.Limit}, labelArgs(t.Labels)...)
 }
 
 func (db *DB) labelled(ctx context.Context, t MirrorTerms) (list []Mirror, next string, err error) {
-	var page []string
-	all := false
-	if len(t.Labels.Has) > 0 {
-		page, all, err = db.byLabels(ctx, t)
-	}
-	if err == nil && !all {
-		page, next, err = db.amongNewest(ctx, t)
-	}
+	page, next, err := db.pageByLabels(ctx, t)
 	if err != nil {
 		return nil, "", fmt.Errorf("looking for agents by their labels: %w", err)
 	}
@@ -91,25 +94,39 @@ func (db *DB) labelled(ctx context.Context, t MirrorTerms) (list []Mirror, next 
 	return list, next, err
 }
 
+// pageByLabels finds the ids of a page, by the cheapest way that finds them.
+func (db *DB) pageByLabels(ctx context.Context, t MirrorTerms) (page []string, next string, err error) {
+	page, next, err = db.amongNewest(ctx, t, min(mirrorsGlanced*t.Limit, mirrorsLooked))
+	if err != nil || len(page) == t.Limit || next == "" {
+		return page, next, err
+	}
+	if len(t.Labels.Has) > 0 {
+		if few, all, err := db.byLabels(ctx, t); err != nil || all {
+			return few, "", err
+		}
+	}
+	return db.amongNewest(ctx, t, mirrorsLooked)
+}
+
 // byLabels finds a page by the index of labels, if so few mirrors have those that all can be looked at. All
 // are asked for: else a planner that takes labels for frequent reads the table until it has found some.
 func (db *DB) byLabels(ctx context.Context, t MirrorTerms) (page []string, all bool, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
 		return db.pool.QueryRow(ctx, `WITH found AS MATERIALIZED (
-				SELECT task, conn, labels, ended_at FROM mirrors WHERE labels @> $4::jsonb
+				SELECT task, conn, labels, ended_at, archived FROM mirrors WHERE labels @> $4::jsonb
 			), few AS MATERIALIZED (
 				SELECT * FROM found LIMIT $1
 			)
 			SELECT (SELECT count(*) FROM few) < $1::int, ARRAY (SELECT task::text FROM few WHERE task < $2 AND `+fits(4)+`
-				AND (ended_at IS NULL OR NOT $8::bool) AND ($9::text = '' OR conn IN (SELECT id FROM connections WHERE peer_name = $9)) ORDER BY few.task DESC LIMIT $3)`,
-			append(t.pageArgs(), t.Open, t.Spoke)...).Scan(&all, &page)
+				AND archived = $10 AND (ended_at IS NULL OR NOT $8::bool) AND ($9::text = '' OR conn IN (SELECT id FROM connections WHERE peer_name = $9)) ORDER BY few.task DESC LIMIT $3)`,
+			append(t.pageArgs(mirrorsLooked), t.Open, t.Spoke, t.Archived && !t.Open)...).Scan(&all, &page)
 	})
 	return page, all, err
 }
 
-// amongNewest finds a page among the newest mirrors, and says before which id the next ones are.
-func (db *DB) amongNewest(ctx context.Context, t MirrorTerms) (page []string, next string, err error) {
-	args := t.pageArgs()
+// amongNewest finds a page among so many of the newest mirrors, and says before which id the next ones are.
+func (db *DB) amongNewest(ctx context.Context, t MirrorTerms, look int) (page []string, next string, err error) {
+	args := t.pageArgs(look)
 	newest := t.newest(&args)
 	err = db.retry(ctx, func(ctx context.Context) error {
 		return db.pool.QueryRow(ctx, `WITH seen AS MATERIALIZED (`+newest+`)

@@ -18,31 +18,33 @@ import (
 // A Mirror is a hub's view of a task on a spoke: what the spoke's signed words
 // say, and what the hub asked for.
 type Mirror struct {
-	Task      string          `json:"id"`
-	Spoke     string          `json:"spoke,omitempty"`
-	Conn      string          `json:"conn"`
-	ConnState ConnState       `json:"conn_state"`
-	Title     string          `json:"title,omitempty"`
-	Priority  int             `json:"priority"`
-	State     commands.State  `json:"state"`
-	Reason    commands.Reason `json:"state_reason,omitempty"`
-	Refusal   json.RawMessage `json:"refusal,omitempty"`
-	Refusals  []Refusal       `json:"refusals,omitempty"` // every one, the last included
-	Attempt   int             `json:"attempt"`
-	CreatedBy string          `json:"created_by"`
-	Schedule  string          `json:"schedule,omitempty"`   // the name of the one that ordered it
-	RetryOf   string          `json:"retry_of,omitempty"`   // the agent whose order was given anew with this one
-	RetriedAs string          `json:"retried_as,omitempty"` // the agent that was ordered anew in place of this one
-	Command   string          `json:"command"`
-	Spec      json.RawMessage `json:"spec,omitempty"` // not for everybody who sees the rest
-	Labels    commands.Labels `json:"labels,omitempty"`
-	Result    json.RawMessage `json:"result,omitempty"`
-	Kill      json.RawMessage `json:"kill,omitempty"`      // the order that the result names, or the first; none where the host's own word was it
-	Policy    string          `json:"policy,omitempty"`    // version of the spoke's policy that decided last
-	Isolation string          `json:"isolation,omitempty"` // what the last agent was confined by, as its spoke says, one of [commands.IsolationLevels]
-	ExpiresAt time.Time       `json:"expires_at"`
-	CreatedAt time.Time       `json:"created_at"`
-	UpdatedAt time.Time       `json:"updated_at"`
+	Task        string          `json:"id"`
+	Spoke       string          `json:"spoke,omitempty"`
+	Conn        string          `json:"conn"`
+	ConnState   ConnState       `json:"conn_state"`
+	Title       string          `json:"title,omitempty"`
+	Priority    int             `json:"priority"`
+	State       commands.State  `json:"state"`
+	Reason      commands.Reason `json:"state_reason,omitempty"`
+	Refusal     json.RawMessage `json:"refusal,omitempty"`
+	Refusals    []Refusal       `json:"refusals,omitempty"` // every one, the last included
+	Attempt     int             `json:"attempt"`
+	CreatedBy   string          `json:"created_by"`
+	Schedule    string          `json:"schedule,omitempty"`   // the name of the one that ordered it
+	RetryOf     string          `json:"retry_of,omitempty"`   // the agent whose order was given anew with this one
+	RetriedAs   string          `json:"retried_as,omitempty"` // the agent that was ordered anew in place of this one
+	Command     string          `json:"command"`
+	Spec        json.RawMessage `json:"spec,omitempty"` // not for everybody who sees the rest
+	Labels      commands.Labels `json:"labels,omitempty"`
+	Result      json.RawMessage `json:"result,omitempty"`
+	Kill        json.RawMessage `json:"kill,omitempty"`         // the order that the result names, or the first kill, or the first cancel; none where the host's own word was it
+	RefusedKill json.RawMessage `json:"refused_kill,omitempty"` // the newest order to end it, where its spoke has refused that
+	Pause       json.RawMessage `json:"pause,omitempty"`        // the last order to stand still or to go on, an [OrderedPause]; of a host its own word, too
+	Policy      string          `json:"policy,omitempty"`       // version of the spoke's policy that decided last
+	Isolation   string          `json:"isolation,omitempty"`    // what the last agent was confined by, as its spoke says, one of [commands.IsolationLevels]
+	ExpiresAt   time.Time       `json:"expires_at"`
+	CreatedAt   time.Time       `json:"created_at"`
+	UpdatedAt   time.Time       `json:"updated_at"`
 
 	// Attempts are the ends of those that another attempt follows, or may.
 	Attempts []commands.Ended `json:"attempts,omitempty"`
@@ -57,15 +59,38 @@ type Mirror struct {
 	StartedTold  *time.Time `json:"started_told_at,omitempty"`
 	EndedTold    *time.Time `json:"ended_told_at,omitempty"`
 
+	ArchivedAt *time.Time `json:"archived_at,omitempty"` // lists leave it out since then
+
 	ShortID string `db:"-" json:"short_id"` // see [commands.ShortID]
+}
+
+// Failure is how the last attempt failed, as far as the spoke has told; nil where none has, or one after it has succeeded.
+func (m Mirror) Failure() (last *commands.LastError) {
+	if m.State == commands.Completed {
+		return nil
+	}
+	take := func(e *commands.LastError, at int64) {
+		if e != nil && (last == nil || e.Attempt > last.Attempt) {
+			last, e.At = e, time.UnixMilli(at)
+		}
+	}
+	for _, e := range m.Attempts {
+		take(commands.ErrorOf(e.Attempt, e.Outcome, e.Reason, e.Exit, nil), e.At)
+	}
+	if r, ok := commands.ReadResult(m.Result); ok {
+		take(commands.ErrorOf(r.Attempt, r.Outcome, r.Reason, r.Exit, r.Reported), r.EndedAt)
+	}
+	return last
 }
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by, coalesce(m.schedule, ''),
 	coalesce(m.spec->>'retry_of', ''), coalesce((SELECT x.task::text FROM mirrors x WHERE x.spec->>'retry_of' = m.task::text LIMIT 1), ''),
 	m.command::text, m.spec - 'sealed', m.labels, m.result,
-	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1), m.kill->0) END, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
+	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1),
+		jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused") && !exists(@.cancel))'), jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused"))')) END,
+	CASE WHEN m.kill->-1->>'state' = 'refused' THEN m.kill->-1 END, m.pause, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
-	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END`
+	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END, m.archived_at`
 
 // FindMirrors returns the mirrors that text names, the newest 20: those whose ids
 // it names, as [commands.NamedIDs] has it, and those that have it as their title, unless it is all
@@ -74,7 +99,7 @@ func (db *DB) FindMirrors(ctx context.Context, text string) (list []Mirror, err 
 	if ids, ok := commands.NamedIDs(text); ok {
 		which := `m.task BETWEEN $1::text::uuid AND $2::text::uuid`
 		if ids.Tail {
-			which = `substring(uuid_send(m.task) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex')`
+			which = `m.task = ANY (ARRAY (SELECT task FROM mirrors WHERE ` + shortBetween("task") + `))`
 		}
 		list, err = db.mirrors(ctx, `WHERE `+which+` ORDER BY m.task DESC LIMIT 20`, ids.Low, ids.High)
 	}
@@ -90,6 +115,12 @@ func (db *DB) FindMirrors(ctx context.Context, text string) (list []Mirror, err 
 		}
 	}
 	return list, err
+}
+
+// shortBetween is true of ids whose last digits are from $1 to $2: 200 at most, in the order that the index of short ids has. In
+// any other order a planner that takes them for frequent walks another index until it has found some.
+func shortBetween(id string) string {
+	return fmt.Sprintf(`substring(uuid_send(%[1]s) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex') ORDER BY substring(uuid_send(%[1]s) FROM 12) LIMIT 200`, id)
 }
 
 // MirrorsOf returns the mirrors of tasks, named by their whole ids, in any order. An unknown

@@ -303,7 +303,7 @@ func (db *DB) OrderStatus(ctx context.Context, task string, life time.Duration, 
 			return r
 		}
 		id = tx.Send(Draft{Conn: conn, Body: &commands.Status{Task: task}, Life: life})
-		tx.Audit(AuditRow{Actor: actor, Action: "task.asked", Object: task, Conn: conn, Message: id})
+		tx.Audit(AuditRow{Actor: actor, Action: "task.status_ordered", Object: task, Conn: conn, Message: id})
 		return nil
 	})
 	return id, err

@@ -26,8 +26,8 @@ type Unanswered struct {
 // EndUnanswered ends orders that nobody will answer any more, and returns them. An
 // order that no spoke answered by its last moment ends expired, or cancelled when it
 // was to be killed. A kill that no spoke answered by its own last moment ends the
-// order unavailable: what became of the agent is not known. Both wait for what clocks
-// may differ. An answer that comes later is kept in the inbox, and changes nothing.
+// order unavailable: what became of the agent is not known. One that was refused ends nothing. A pause that no spoke answered
+// ends alone. All wait for what clocks may differ. An answer that comes later is kept in the inbox, and changes nothing.
 func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) {
 	err = db.Tx(ctx, "ending unanswered orders", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -40,8 +40,8 @@ func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) 
 				ORDER BY kill_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
 			), ended AS (
 				UPDATE mirrors SET ended_at = clock_timestamp(), updated_at = clock_timestamp(),
-					state = CASE WHEN accepted_at IS NOT NULL THEN task_state 'unavailable' WHEN kill IS NULL THEN task_state 'expired' ELSE task_state 'cancelled' END,
-					reason = CASE WHEN kill IS NULL THEN 'command_expired' ELSE reason_of(kill) END
+					state = CASE WHEN accepted_at IS NOT NULL THEN task_state 'unavailable' WHEN end_ordered(kill) THEN task_state 'cancelled' ELSE task_state 'expired' END,
+					reason = CASE WHEN end_ordered(kill) THEN reason_of(kill) ELSE 'command_expired' END
 				WHERE task = ANY (ARRAY (SELECT task FROM late UNION ALL SELECT task FROM unheard)) AND ended_at IS NULL
 				RETURNING task, state, reason, conn
 			), audited AS (
@@ -52,8 +52,10 @@ func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) 
 		if err != nil {
 			return fmt.Errorf("ending unanswered orders: %w", err)
 		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unanswered])
-		return err
+		if list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Unanswered]); err != nil {
+			return err
+		}
+		return expirePauses(ctx, tx)
 	})
 	return list, err
 }
@@ -62,6 +64,7 @@ func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) 
 func (db *DB) NextUnanswered(ctx context.Context, within time.Duration) (next time.Duration, err error) {
 	err = db.Read(ctx, "looking for the next unanswered order", func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `SELECT least(least(
+				(SELECT min(pause_expires_at) FROM mirrors WHERE pause_expires_at < now() - $1::interval + $2::interval),
 				(SELECT min(m.at) FROM connections c, LATERAL (
 					SELECT min(expires_at) AS at FROM mirrors WHERE conn = c.id AND ended_at IS NULL AND accepted_at IS NULL AND expires_at < now() - $1::interval + $2::interval) AS m),
 				(SELECT min(kill_expires_at) FROM mirrors WHERE ended_at IS NULL AND accepted_at IS NOT NULL AND kill_expires_at < now() - $1::interval + $2::interval)

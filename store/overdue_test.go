@@ -21,13 +21,14 @@ func TestOrdersThatNobodyAnswersEnd(t *testing.T) {
 		state  commands.State
 		reason commands.Reason
 	}{
-		"not before its last moment":             {`expires_at = now() + interval '1 minute'`, commands.Queued, ""},
-		"not while clocks may differ":            {`expires_at = now() - interval '1 minute'`, commands.Queued, ""},
-		"never answered":                         {`expires_at = now() - interval '3 minutes'`, commands.Expired, commands.CommandExpired},
-		"never answered, and to be killed":       {`expires_at = now() - interval '3 minutes'` + killed, commands.Cancelled, commands.KillRequested},
-		"not when it was accepted":               {`expires_at = now() - interval '3 minutes', accepted_at = now()`, commands.Queued, ""},
-		"accepted, and the kill never answered":  {`accepted_at = now(), state = 'running'` + killed, commands.Unavailable, commands.KillRequested},
-		"not while the kill may be answered yet": {`accepted_at = now(), state = 'running', kill = '[{}]', kill_expires_at = now() - interval '1 minute'`, commands.Running, ""},
+		"not before its last moment":               {`expires_at = now() + interval '1 minute'`, commands.Queued, ""},
+		"not while clocks may differ":              {`expires_at = now() - interval '1 minute'`, commands.Queued, ""},
+		"never answered":                           {`expires_at = now() - interval '3 minutes'`, commands.Expired, commands.CommandExpired},
+		"never answered, and to be killed":         {`expires_at = now() - interval '3 minutes'` + killed, commands.Cancelled, commands.KillRequested},
+		"never answered, and the kill was refused": {`expires_at = now() - interval '3 minutes', kill = '[{"reason": "x", "state": "refused"}]'`, commands.Expired, commands.CommandExpired},
+		"not when it was accepted":                 {`expires_at = now() - interval '3 minutes', accepted_at = now()`, commands.Queued, ""},
+		"accepted, and the kill never answered":    {`accepted_at = now(), state = 'running'` + killed, commands.Unavailable, commands.KillRequested},
+		"not while the kill may be answered yet":   {`accepted_at = now(), state = 'running', kill = '[{}]', kill_expires_at = now() - interval '1 minute'`, commands.Running, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

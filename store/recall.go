@@ -83,7 +83,8 @@ func (db *DB) ordersSince(ctx context.Context, conn string, from int64) (*comman
 
 // saidSince returns how those tasks stand that the peer has told of in its messages
 // from number from on. One whose attempt has started, and not ended as far as is known, runs:
-// that it is queued is what a peer says that was restored before.
+// that it is queued is what a peer says that was restored before. A word on its pause that was
+// not taken yet is newer than what was told.
 func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands.Recalled, error) {
 	out := &commands.Recalled{From: from, Through: from - 1}
 	var n int
@@ -97,10 +98,12 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 	out.Done = n < commands.MaxRecalled
 	rows, err := db.pool.Query(ctx, `
 		SELECT m.task::text, m.command::text, encode(m.command_digest, 'hex'), m.attempt,
-			CASE WHEN m.state = 'queued' AND m.attempt > 0 AND NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', m.attempt)) THEN 'running' ELSE m.state END, m.reason, coalesce(m.result->>'outcome', ''),
-			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM coalesce(m.ended_said, m.ended_at)) * 1000)::bigint, 0), o.id IS NOT NULL
-		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.exp > clock_timestamp() AND NOT (SELECT c.numbers @> o.seq FROM confirmed c WHERE c.conn = o.conn)
-		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks)
+			CASE WHEN m.state = 'queued' AND m.attempt > 0 AND NOT over.it THEN 'running' ELSE m.state END, m.reason, coalesce(m.result->>'outcome', ''),
+			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM coalesce(m.ended_said, m.ended_at)) * 1000)::bigint, 0), o.id IS NOT NULL,
+			over.it, greatest(0, (m.pause->>'number')::bigint - CASE m.pause->>'state' WHEN $3 THEN 2 ELSE 0 END)
+		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.exp > clock_timestamp() AND NOT (SELECT c.numbers @> o.seq FROM confirmed c WHERE c.conn = o.conn),
+			LATERAL (SELECT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', m.attempt)) AS it) AS over
+		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks, PauseSent)
 	if err != nil {
 		return nil, fmt.Errorf("reading the standing of the peer's tasks: %w", err)
 	}

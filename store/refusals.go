@@ -74,8 +74,8 @@ func told(batch []*Incoming) (n int) {
 }
 
 // noteRefused audits what was refused, as far as there is room. The inbox keeps the digest of
-// it, which guards against its repetition, and no bytes; of a second end of a task those are
-// kept where it was audited, for they prove that its sender contradicts himself.
+// it, which guards against its repetition, and no bytes; of a second end of a task, and of a result that could not
+// be read, those are kept where it was audited: they prove that its sender contradicts himself, or how the task ended.
 func (t *taking) noteRefused(room int) {
 	var conns, ids, codes []string
 	var keep []bool
@@ -91,7 +91,7 @@ func (t *taking) noteRefused(room int) {
 			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: m.Task(), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID})
 		}
 		if t.inserted[m] {
-			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told && m.Code == commands.ResultClash)
+			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told && (m.Code == commands.ResultClash || m.Unread))
 			if !keep[len(keep)-1] {
 				t.kept.bytes -= int64(m.keptBytes())
 			}

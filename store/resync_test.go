@@ -190,6 +190,37 @@ func TestAnAttemptThatHasStartedIsRecalledAsRunning(t *testing.T) {
 	}
 }
 
+// Whether the attempt of what is paused, or asks, is over decides what a restored spoke does with it; and what was said of its
+// pause before does not count when it is sent again, but what the spoke has not taken yet does.
+func TestAStandingSaysWhetherItsAttemptIsOver(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		state, ends, pause string
+		over               bool
+		word               int64
+	}{
+		"paused as it ran":     {"paused", `[]`, `{"number": 70, "state": "taken"}`, false, 70},
+		"paused between two":   {"paused", `[{"attempt": 1}]`, `{"number": 70, "state": "refused"}`, true, 70},
+		"asks between two":     {"awaiting_input", `[{"attempt": 1}]`, `null`, true, 0},
+		"a word on its way":    {"paused", `[]`, `{"number": 70, "state": "sent"}`, false, 68},
+		"the first on its way": {"paused", `[]`, `{"number": 1, "state": "sent"}`, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, task, accepted := accepted(t)
+			_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, p.Hub.Read(t, accepted), store.MoveMirrors(storetest.Nowhere))
+			require.NoError(t, err)
+			require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = $2, attempt = 1, attempts = $3, pause = nullif($4::jsonb, 'null') WHERE task = $1`, task, test.state, test.ends, test.pause))
+
+			n, err := p.Hub.DB.Numbering(t.Context(), p.Hub.Conn.ID, false, &commands.Numbering{Recall: 1})
+
+			require.NoError(t, err)
+			got := n.Recalled.Tasks[0]
+			require.Equal(t, []any{commands.State(test.state), test.over, test.word}, []any{got.State, got.Over, got.Word})
+		})
+	}
+}
+
 // After an outage there may be more open messages than are sealed at once. All get numbers
 // in their order.
 func TestManyOpenMessagesAreSealedAnew(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 	SchedulePaused = "paused"
 )
 
-// Restored is why schedules are paused whose database was restored from a backup.
+// Restored is why schedules are paused, and webhooks disabled, whose database was restored from a backup.
 const Restored = "restored"
 
 // A Template is what a schedule orders. Its values are kept apart.
@@ -48,6 +48,7 @@ type Schedule struct {
 	Overlap    string
 	State      string
 	Why        string // it is paused
+	Restored   bool   // by a restore, and by nobody
 	Template   Template
 	box        []byte // its values
 	Next       *time.Time
@@ -58,11 +59,11 @@ type Schedule struct {
 	UpdatedAt  time.Time
 }
 
-const scheduleColumns = `s.id::text, s.name, s.cron, s.zone, s.overlap, s.state, s.why, s.template, s.box, s.next_due_at, s.last_fired_at, coalesce(s.last_task::text, ''),
+const scheduleColumns = `s.id::text, s.name, s.cron, s.zone, s.overlap, s.state, s.why, s.restored, s.template, s.box, s.next_due_at, s.last_fired_at, coalesce(s.last_task::text, ''),
 	s.created_by, s.created_at, s.updated_at`
 
 func (s *Schedule) dest() []any {
-	return []any{&s.ID, &s.Name, &s.Cron, &s.Zone, &s.Overlap, &s.State, &s.Why, &s.Template, &s.box, &s.Next, &s.LastFired, &s.LastTask, &s.CreatedBy, &s.CreatedAt, &s.UpdatedAt}
+	return []any{&s.ID, &s.Name, &s.Cron, &s.Zone, &s.Overlap, &s.State, &s.Why, &s.Restored, &s.Template, &s.box, &s.Next, &s.LastFired, &s.LastTask, &s.CreatedBy, &s.CreatedAt, &s.UpdatedAt}
 }
 
 func scanSchedule(row pgx.CollectableRow) (s Schedule, err error) { return s, row.Scan(s.dest()...) }
@@ -181,8 +182,8 @@ func (db *DB) ChangeSchedule(ctx context.Context, text, actor string, change fun
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, `UPDATE schedules SET cron = $2, zone = $3, overlap = $4, state = $5, why = $6, next_due_at = $7, updated_at = clock_timestamp() WHERE id = $1 RETURNING updated_at`,
-			s.ID, s.Cron, s.Zone, s.Overlap, s.State, s.Why, s.Next).Scan(&s.UpdatedAt)
+		err = tx.QueryRow(ctx, `UPDATE schedules SET cron = $2, zone = $3, overlap = $4, state = $5, why = $6, next_due_at = $7, restored = $8, updated_at = clock_timestamp() WHERE id = $1 RETURNING updated_at`,
+			s.ID, s.Cron, s.Zone, s.Overlap, s.State, s.Why, s.Next, s.Restored).Scan(&s.UpdatedAt)
 		tx.Audit(AuditRow{Actor: actor, Action: action, Object: s.Name, Why: why})
 		return s.refuse(err)
 	})

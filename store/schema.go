@@ -66,7 +66,11 @@ func (db *DB) prepared(ctx context.Context) (ready bool, err error) {
 	}
 	// The table of versions is made before the migration that lets the engine read it: whoever
 	// comes in between may not read it, nor may who comes after a first start that was killed there.
-	err = db.pool.QueryRow(ctx, `SELECT max(version_id) = $1 FROM goose_db_version`, newestMigration()).Scan(&ready)
+	known, err := digestsOf(migrations())
+	if err != nil {
+		return false, err
+	}
+	err = db.pool.QueryRow(ctx, `SELECT max(version_id) = $1 AND (SELECT jsonb_object_agg(version, sha256) FROM migration_digests) = $2 FROM goose_db_version`, newestMigration(), known).Scan(&ready)
 	return ready && err == nil, err
 }
 

@@ -3,9 +3,11 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -88,6 +90,29 @@ func (db *DB) unsealed(d Draft, n *numbered) (signing.Unsealed, error) {
 // be more than there is memory for.
 const sealedAtOnce = 100
 
+// SealAhead seals the open messages of conn with these numbers once more, under the same ones, where the
+// clock was ahead when they were sealed: the peer refuses them as long as it is not as late.
+func (db *DB) SealAhead(ctx context.Context, conn string, from, to int64) error {
+	return db.Tx(ctx, "sealing messages of a clock that was ahead again", func(ctx context.Context, tx *Tx) error {
+		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
+			return err
+		}
+		var kid signing.KeyID
+		if err := tx.QueryRow(ctx, `SELECT kid FROM sequences WHERE conn = $1 FOR UPDATE`, conn).Scan(&kid); err != nil {
+			return fmt.Errorf("holding the numbers of the connection: %w", err)
+		}
+		signer, err := db.SignerOf(kid)
+		for last, next := from, from; err == nil && last != 0; next = last + 1 {
+			_, last, err = db.sealSome(ctx, tx, conn, signer, next, to, func(_ int, seq int64) int64 { return seq })
+		}
+		if err != nil && !errors.Is(err, signing.ErrMissing) { // what its key has signed stays as it is
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE outbox SET created_at = clock_timestamp() WHERE conn = $1 AND seq BETWEEN $2 AND $3 AND created_at > clock_timestamp() + $4::interval`, conn, from, to, signing.Skew)
+		return err
+	})
+}
+
 // sealAgain seals all open messages of conn from number first on once more, with
 // the key kid, and returns how many they are. number gives the new number of the
 // i-th one: its own, or one above all that there are. What another version of this program
@@ -114,14 +139,15 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 // sealSome seals the first of the open messages with numbers from one to another again. It
 // returns how many they are, and the last number that was looked at, 0 for none.
 func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, number func(i int, seq int64) int64) (n int, last int64, err error) {
-	rows, err := tx.Query(ctx, `SELECT o.id::text, o.seq, o.envelope FROM `+openMessages+` ORDER BY o.seq`, conn, from, to, sealedAtOnce)
+	rows, err := tx.Query(ctx, `SELECT o.id::text, o.seq, o.envelope, clock_timestamp() FROM `+openMessages+` ORDER BY o.seq`, conn, from, to, sealedAtOnce)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}
 	var list []signing.Unsealed
 	var id string
 	var envelope []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &last, &envelope}, func() error {
+	var now time.Time
+	_, err = pgx.ForEachRow(rows, []any{&id, &last, &envelope, &now}, func() error {
 		m, err := signing.Unseal(envelope, number(len(list), last))
 		if commands.CodeOf(err) == signing.EnvType {
 			return nil
@@ -129,6 +155,7 @@ func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing
 		if err != nil {
 			return fmt.Errorf("sealing message %s again: %w", id, err)
 		}
+		m.Retime(now)
 		list = append(list, m)
 		return nil
 	})
@@ -168,13 +195,14 @@ func (db *DB) resealed(signer *signing.Signer, list []signing.Unsealed) ([]signi
 func storeSealed(ctx context.Context, tx *Tx, sealed []signing.Sealed) error {
 	var ids []string
 	var seqs []int64
+	var exps []time.Time
 	var digests, envelopes [][]byte
 	for _, s := range sealed {
-		ids, seqs, digests, envelopes = append(ids, s.ID), append(seqs, s.Seq), append(digests, s.Digest[:]), append(envelopes, s.Envelope)
+		ids, seqs, exps, digests, envelopes = append(ids, s.ID), append(seqs, s.Seq), append(exps, s.Exp), append(digests, s.Digest[:]), append(envelopes, s.Envelope)
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope
-		FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[]) AS u (id, seq, digest, envelope) WHERE o.id = u.id`, ids, seqs, digests, envelopes)
+		UPDATE outbox o SET seq = u.seq, digest = u.digest, envelope = u.envelope, exp = u.exp
+		FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[], $5::timestamptz[]) AS u (id, seq, digest, envelope, exp) WHERE o.id = u.id`, ids, seqs, digests, envelopes, exps)
 	if err != nil {
 		return fmt.Errorf("storing messages that were sealed again: %w", err)
 	}

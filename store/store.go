@@ -187,6 +187,9 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 	next, until := 10*time.Millisecond, time.Now().Add(outageLimit)
 	for {
 		err := db.try(ctx, fn)
+		if readOnly(err) {
+			db.pool.Reset() // a session stays what it was when it began
+		}
 		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
 			return full(err)
 		}
@@ -206,13 +209,19 @@ var ErrRaced = errors.New("somebody else changes the same rows at this moment")
 func transient(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
-		case pg.Code == "40001", pg.Code == "40P01", pg.Code == "53300":
+		case pg.Code == "40001", pg.Code == "40P01", pg.Code == "53300", readOnly(err):
 			return true
 		case pg.Code == "23505" && slices.Contains([]string{"mirrors_pkey", "mirrors_idempotency", "tasks_key", "tasks_idempotency"}, pg.ConstraintName):
 			return true // somebody else used the id or key a moment ago: the next look finds it
 		}
 	}
 	return errors.Is(err, ErrRaced) || outage(err)
+}
+
+// readOnly reports whether err says that the server takes no changes now, as a standby does until it has taken over.
+func readOnly(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "25006"
 }
 
 // outage reports whether err says that the server cannot be reached, or went away.

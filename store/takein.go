@@ -191,7 +191,7 @@ func (t *taking) judgeAll() (stored []*Incoming) {
 }
 
 // admit returns the new messages that are to be acted on, and refuses the others
-// that are new.
+// that are new; of a result that could not be read it does both.
 func (t *taking) admit() (fresh []*Incoming) {
 	for _, m := range t.batch {
 		if m.Code != "" {
@@ -203,7 +203,9 @@ func (t *taking) admit() (fresh []*Incoming) {
 		}
 		if r != nil {
 			m.Refuse(t.tx, r)
-			continue
+			if !m.Unread {
+				continue
+			}
 		}
 		fresh = append(fresh, m)
 	}

@@ -11,8 +11,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// AtOnce is how many deliveries of one webhook are tried at a time.
-const AtOnce = 4
+const (
+	// AtOnce is how many deliveries of one webhook are tried at a time.
+	AtOnce = 4
+	// Ahead is how many of one are claimed together, the ones that are tried among them: a commit is for many.
+	Ahead = 32
+)
 
 // A Trial is a delivery that is to be tried now.
 type Trial struct {
@@ -30,8 +34,10 @@ func scanTrial(row pgx.CollectableRow) (t Trial, err error) {
 	return t, row.Scan(&t.N, &t.ID, &t.Body, &t.Tries, &w.ID, &w.Name, &w.URL, &w.Key, &w.OldKey, &w.Failures)
 }
 
-// room is how many more deliveries of w may be tried now: of one that fails one, to see whether it is back.
-var room = fmt.Sprintf(`greatest(0, CASE WHEN w.failures < %d THEN %d ELSE 1 END - (SELECT count(*) FROM webhook_deliveries l WHERE l.webhook = w.id AND l.leased_until > statement_timestamp()))`, BreakAfter, AtOnce)
+// room is how many more deliveries of w may be claimed now: many, when few are left of those before; no more than are tried at
+// a time, when the last try failed; of one that fails one, to see whether it is back.
+var room = fmt.Sprintf(`(SELECT greatest(0, CASE WHEN w.failures >= %d THEN 1 - count(*) WHEN w.failures > 0 THEN %d - count(*) WHEN count(*) <= %[2]d THEN %d - count(*) ELSE 0 END)
+	FROM webhook_deliveries l WHERE l.webhook = w.id AND l.leased_until > statement_timestamp())`, BreakAfter, AtOnce, Ahead)
 
 // due is until when the next try of a delivery of w may be set for it to be tried now.
 var due = fmt.Sprintf(`CASE WHEN w.failures < %d THEN statement_timestamp() ELSE 'infinity' END`, BreakAfter)
@@ -47,7 +53,8 @@ func (db *DB) NextDelivery(ctx context.Context, within time.Duration) (next time
 	return next, err
 }
 
-// ClaimDeliveries takes the deliveries that are due, as far as their webhooks have room, and leases them for so long.
+// ClaimDeliveries takes the deliveries that are due, as far as their webhooks have room, and leases them for so long. A try
+// counts from its claim: a sender that dies may have sent it, and a delivery at which senders die comes to an end.
 func (db *DB) ClaimDeliveries(ctx context.Context, lease time.Duration) (list []Trial, err error) {
 	err = db.Tx(ctx, "claiming deliveries", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
@@ -90,7 +97,7 @@ func (db *DB) NoteDelivered(ctx context.Context, list []Delivered) error {
 
 // NoteAnswers notes that a webhook takes deliveries again. What waits for it is due at once then; broken says that it did.
 func (db *DB) NoteAnswers(ctx context.Context, id string) (broken bool, err error) {
-	_, err = db.holdingWebhook(ctx, "noting that a webhook answers", id, func(ctx context.Context, tx *Tx, w Webhook) error {
+	_, err = db.holdingWebhook(ctx, "noting that a webhook answers", byID, id, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
 		if broken = w.Broken(); broken {
 			tx.Queue(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL`, w.ID)
@@ -113,17 +120,16 @@ type Failure struct {
 	Again   time.Duration                            // in which the next try is
 	Hold    func(failures int) time.Duration         // how long nothing is sent to the webhook after so many in a row
 	Disable func(failing time.Duration) (why string) // whether it is to be disabled
-	Apart   bool                                     // it says nothing about other deliveries
 }
 
 // NoteFailure notes a try that failed, and what it says about the webhook, which is returned as it is then.
 func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error) {
-	w, err = db.holdingWebhook(ctx, "noting a failed delivery", f.Webhook.ID, func(ctx context.Context, tx *Tx, w Webhook) error {
+	w, err = db.holdingWebhook(ctx, "noting a failed delivery", byID, f.Webhook.ID, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
 		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET status = $3, error = $4, leased_until = NULL, next_try_at = clock_timestamp() + $5,
 			state = CASE WHEN $6 THEN 'failed' ELSE state END, ended_at = CASE WHEN $6 THEN clock_timestamp() END WHERE n = $1 AND tries = $2 AND state = 'pending'`,
 			f.N, f.Tries, f.Status, f.Error, f.Again, f.Last)
-		if err != nil || tag.RowsAffected() == 0 || f.Apart || w.State == WebhookDisabled {
+		if err != nil || tag.RowsAffected() == 0 || w.State == WebhookDisabled {
 			return err
 		}
 		var failing time.Duration
@@ -143,25 +149,45 @@ func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error)
 	return w, err
 }
 
-// ReturnDelivery undoes the claim of a delivery that was not tried to its end.
-func (db *DB) ReturnDelivery(ctx context.Context, t Trial) error {
-	return db.Tx(ctx, "returning a delivery", func(ctx context.Context, tx *Tx) error {
+// ReturnDeliveries undoes the claims of deliveries that were not tried to their end.
+func (db *DB) ReturnDeliveries(ctx context.Context, list []Trial) error {
+	var ns []int64
+	var tries []int
+	for _, t := range list {
+		ns, tries = append(ns, t.N), append(tries, t.Tries)
+	}
+	return db.Tx(ctx, "returning deliveries", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
-		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET tries = tries - 1, leased_until = NULL WHERE n = $1 AND tries = $2 AND state = 'pending'`, t.N, t.Tries)
+		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries d SET tries = d.tries - 1, leased_until = NULL
+			FROM unnest($1::bigint[], $2::int[]) AS u (n, tries) WHERE d.n = u.n AND d.tries = u.tries AND d.state = 'pending'`, ns, tries)
 		return err
 	})
 }
 
-// BeginDelivery makes a delivery of one message that is tried at once, by who calls it.
-func (db *DB) BeginDelivery(ctx context.Context, text, id string, m Message, lease time.Duration) (t Trial, err error) {
-	_, err = db.holdingWebhook(ctx, "beginning a delivery", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+// unanswered is what is said of a test until its receiver has answered, and for ever where whoever sent it has died.
+const unanswered = "no answer was noted"
+
+// BeginTest makes a delivery of one message that is tried once, by who calls it. It counts as failed until [DB.EndTest]: so
+// nobody else tries it.
+func (db *DB) BeginTest(ctx context.Context, webhook, id string, m Message) (t Trial, err error) {
+	_, err = db.holdingWebhook(ctx, "beginning the test of a webhook", byID, webhook, func(ctx context.Context, tx *Tx, w Webhook) error {
 		rows, err := tx.Query(ctx, `WITH d AS (
-				INSERT INTO webhook_deliveries (id, webhook, type, body, at, tries, leased_until) VALUES ($1, $2, $3, $4, $5, 1, clock_timestamp() + $6) RETURNING *
-			) SELECT `+trialColumns+` FROM d JOIN webhooks w ON w.id = d.webhook`, id, w.ID, m.Type, m.Body, m.At, lease)
+				INSERT INTO webhook_deliveries (id, webhook, type, body, at, tries, state, error, ended_at) VALUES ($1, $2, $3, $4, $5, 1, 'failed', $6, clock_timestamp()) RETURNING *
+			) SELECT `+trialColumns+` FROM d JOIN webhooks w ON w.id = d.webhook`, id, w.ID, m.Type, m.Body, m.At, unanswered)
 		if err == nil {
 			t, err = pgx.CollectExactlyOneRow(rows, scanTrial)
 		}
 		return err
 	})
 	return t, err
+}
+
+// EndTest notes what came of a test: why it failed, if it did.
+func (db *DB) EndTest(ctx context.Context, t Trial, status int, failed string) error {
+	return db.Tx(ctx, "noting the test of a webhook", func(ctx context.Context, tx *Tx) error {
+		tx.TellNobody()
+		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = CASE WHEN $2 = '' THEN 'delivered' ELSE 'failed' END, status = $3, error = $2, ended_at = clock_timestamp()
+			WHERE n = $1 AND state = 'failed' AND tries = 1`, t.N, failed, status)
+		return err
+	})
 }

@@ -16,7 +16,8 @@ const (
 // A Message is what webhooks are told of an event.
 type Message struct {
 	Prefix string // of its id, before webhook and number
-	Seq    int64
+	Number string // of the event, or of the first and the last that it tells of
+	First  int64  // of these
 	Type   string
 	Body   string
 	At     time.Time
@@ -26,23 +27,25 @@ type Message struct {
 type Planner struct {
 	Wants func(w Webhook, e Event) bool // whether it is told of e
 	Tell  func(e Event) Message
-	Gap   func(from, to int64, at time.Time) Message // events with these numbers are no longer kept
+	Gap   func(from, to int64, at time.Time) Message // events with these numbers are not told
+	After int64                                      // of those with room is served who is least far, but further than this: all take turns
 }
 
 // Planned says how far planning is.
 type Planned struct {
-	Active int  // webhooks
-	More   bool // there may be more to plan now
-	Full   bool // there will be when a webhook that takes deliveries has taken some of those that wait
+	Active int   // webhooks
+	At     int64 // how far those are that were served, for the next turn
+	More   bool  // there may be more to plan now
+	Full   bool  // there will be when a webhook that takes deliveries has taken some of those that wait
 }
 
-// PlanDeliveries makes the deliveries of some events to the webhooks that are furthest behind, and notes how far these
-// are with it: an event becomes one delivery to each that wants it, whenever this is cut off.
+// PlanDeliveries makes the deliveries of some events to webhooks that are equally far, and notes how far these are with it:
+// an event becomes one delivery to each that wants it, whenever this is cut off.
 func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (done Planned, err error) {
 	err = db.Tx(ctx, "planning deliveries", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
 		done = Planned{}
-		list, err := p.furthestBehind(ctx, tx, &done)
+		list, err := p.next(ctx, tx, &done)
 		if err != nil {
 			return err
 		}
@@ -71,12 +74,13 @@ func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (done Planned, err 
 			messages = append(messages, m)
 		}
 		for _, e := range events {
-			if e.Seq > at+1 && e.Kind != RestoredEvent {
+			if e.Seq > at+1 {
 				tell(p.Gap(at+1, e.Seq-1, e.At), func(Webhook) bool { return true })
 			}
 			tell(p.Tell(e), func(w Webhook) bool { return p.Wants(w, e) })
 			at = e.Seq
 		}
+		done.At = at
 		if len(webhooks) > 0 {
 			tx.Queue(planSQL, planned(messages, webhooks, which)...)
 		}
@@ -90,21 +94,24 @@ func (db *DB) PlanDeliveries(ctx context.Context, p Planner) (done Planned, err 
 	return done, err
 }
 
-// furthestBehind holds the active webhooks, and returns those of them that have room and the lowest cursor.
-func (p Planner) furthestBehind(ctx context.Context, tx *Tx, done *Planned) (list []Webhook, err error) {
-	rows, err := tx.Query(ctx, `SELECT w.id::text, w.types, w.states, w.cursor, w.failures, EXISTS (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' OFFSET $1)
+// next holds the active webhooks, and returns those whose turn it is: the least far of those that have room, events to be
+// told, and not had their turn. One that is far behind so holds the others up by a page at a time.
+func (p Planner) next(ctx context.Context, tx *Tx, done *Planned) (list []Webhook, err error) {
+	rows, err := tx.Query(ctx, `SELECT w.id::text, w.types, w.states, w.cursor, w.failures, w.cursor < (SELECT coalesce(max(seq), 0) FROM events),
+			EXISTS (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' OFFSET $1)
 		FROM webhooks w WHERE w.state = 'active' ORDER BY w.id FOR NO KEY UPDATE`, planRoom)
 	if err != nil {
 		return nil, err
 	}
 	var w Webhook
-	var full bool
-	_, err = pgx.ForEachRow(rows, []any{&w.ID, &w.Types, &w.States, &w.Cursor, &w.Failures, &full}, func() error {
+	var behind, full bool
+	_, err = pgx.ForEachRow(rows, []any{&w.ID, &w.Types, &w.States, &w.Cursor, &w.Failures, &behind, &full}, func() error {
 		done.Active++
 		switch {
 		case full:
 			done.Full = done.Full || !w.Broken()
-		case len(list) == 0 || w.Cursor < list[0].Cursor:
+		case !behind:
+		case len(list) == 0 || p.before(w, list[0]):
 			list = []Webhook{w}
 		case w.Cursor == list[0].Cursor:
 			list = append(list, w)
@@ -115,21 +122,30 @@ func (p Planner) furthestBehind(ctx context.Context, tx *Tx, done *Planned) (lis
 	return list, err
 }
 
+// before reports whether it is the turn of v before that of w.
+func (p Planner) before(v, w Webhook) bool {
+	if had := v.Cursor <= p.After; had != (w.Cursor <= p.After) {
+		return !had
+	}
+	return v.Cursor < w.Cursor
+}
+
 // planSQL makes deliveries: each is a webhook and the place of a message in a list.
 const planSQL = `
-	INSERT INTO webhook_deliveries (id, webhook, type, body, at)
-	SELECT m.prefix || '_' || replace(d.webhook::text, '-', '') || '_' || m.seq, d.webhook, m.type, m.body, m.at
+	INSERT INTO webhook_deliveries (id, webhook, first, type, body, at)
+	SELECT m.prefix || '_' || replace(d.webhook::text, '-', '') || '_' || m.number, d.webhook, m.first, m.type, m.body, m.at
 	FROM unnest($1::uuid[], $2::int[]) WITH ORDINALITY AS d (webhook, which, n)
-	JOIN unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[]) WITH ORDINALITY AS m (prefix, seq, type, body, at, n) ON m.n = d.which + 1
+	JOIN unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[], $8::timestamptz[]) WITH ORDINALITY AS m (prefix, number, first, type, body, at, n) ON m.n = d.which + 1
 	ORDER BY d.n`
 
 // planned are the parameters of planSQL.
 func planned(messages []Message, webhooks []string, which []int) []any {
-	var prefixes, types, bodies []string
-	var seqs []int64
+	var prefixes, numbers, types, bodies []string
+	var firsts []int64
 	var ats []time.Time
 	for _, m := range messages {
-		prefixes, seqs, types, bodies, ats = append(prefixes, m.Prefix), append(seqs, m.Seq), append(types, m.Type), append(bodies, m.Body), append(ats, m.At)
+		prefixes, numbers, firsts = append(prefixes, m.Prefix), append(numbers, m.Number), append(firsts, m.First)
+		types, bodies, ats = append(types, m.Type), append(bodies, m.Body), append(ats, m.At)
 	}
-	return []any{webhooks, which, prefixes, seqs, types, bodies, ats}
+	return []any{webhooks, which, prefixes, numbers, firsts, types, bodies, ats}
 }

@@ -55,8 +55,11 @@ const webhookColumns = `w.id::text, w.name, w.url, w.types, w.states, w.state, w
 
 const oldKey = `CASE WHEN w.old_key_until > clock_timestamp() THEN w.old_key::text ELSE '' END`
 
-// namedWebhook finds one by its name or id.
-const namedWebhook = ` FROM webhooks w WHERE w.name = $1 OR w.id::text = $1`
+// byID and byName find one. What a person writes may be either: no name looks like an id.
+const (
+	byID   = `w.id = $1::uuid`
+	byName = `w.name = $1 OR w.id::text = $1`
+)
 
 func noWebhook(text string) error {
 	return commands.Refuse(commands.NotFound, "there is no webhook with the name or the id %q", commands.Clip(text)).Hinting("see").Running("webhook", "list")
@@ -99,6 +102,8 @@ func (w Webhook) refuse(err error) error {
 		return commands.Refuse(commands.Conflict, "a webhook named %s is there already", w.Name).Hinting("choose another name, or see what it does").Running("webhook", "show", w.Name)
 	case "name_is_a_name":
 		return commands.NotAName(w.Name)
+	case "name_is_no_id":
+		return commands.Refuse(commands.Validation, "a webhook named %s cannot be created: the name looks like an id", w.Name).Hinting("choose another name")
 	}
 	return err
 }
@@ -121,7 +126,7 @@ func (db *DB) Webhooks(ctx context.Context) (list []Webhook, err error) {
 // FindWebhook returns the one with a name or an id.
 func (db *DB) FindWebhook(ctx context.Context, text string) (w Webhook, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
-		w, err = oneWebhook(ctx, db.pool, text, "")
+		w, err = oneWebhook(ctx, db.pool, byName, text)
 		return err
 	})
 	if commands.CodeOf(err) == commands.NotFound || err == nil {
@@ -130,8 +135,8 @@ func (db *DB) FindWebhook(ctx context.Context, text string) (w Webhook, err erro
 	return w, fmt.Errorf("reading the webhook %s: %w", commands.Clip(text), err)
 }
 
-func oneWebhook(ctx context.Context, q querier, text, lock string) (Webhook, error) {
-	rows, err := q.Query(ctx, `SELECT `+webhookColumns+namedWebhook+lock, text)
+func oneWebhook(ctx context.Context, q querier, by, text string) (Webhook, error) {
+	rows, err := q.Query(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE `+by, text)
 	if err != nil {
 		return Webhook{}, err
 	}
@@ -143,62 +148,23 @@ func oneWebhook(ctx context.Context, q querier, text, lock string) (Webhook, err
 }
 
 // holdingWebhook runs act with a webhook that is held until the transaction ends, and returns it as it is then.
-func (db *DB) holdingWebhook(ctx context.Context, doing, text string, act func(ctx context.Context, tx *Tx, w Webhook) error) (w Webhook, err error) {
+func (db *DB) holdingWebhook(ctx context.Context, doing, by, text string, act func(ctx context.Context, tx *Tx, w Webhook) error) (w Webhook, err error) {
 	err = db.Tx(ctx, doing, func(ctx context.Context, tx *Tx) error {
-		if w, err = oneWebhook(ctx, tx, text, ` FOR NO KEY UPDATE`); err != nil {
+		if w, err = oneWebhook(ctx, tx, `(`+by+`) FOR NO KEY UPDATE`, text); err != nil {
 			return err
 		}
 		if err := act(ctx, tx, w); err != nil {
 			return err
 		}
-		w, err = oneWebhook(ctx, tx, w.ID, "")
+		w, err = oneWebhook(ctx, tx, byID, w.ID)
 		return err
 	})
 	return w, err
 }
 
-// DisableWebhook ends what a webhook is told, until it is enabled.
-func (db *DB) DisableWebhook(ctx context.Context, text, reason, actor string) (Webhook, error) {
-	return db.holdingWebhook(ctx, "disabling a webhook", text, func(ctx context.Context, tx *Tx, w Webhook) error {
-		if w.State == WebhookDisabled {
-			return nil
-		}
-		return disableWebhook(ctx, tx, w, reason, actor)
-	})
-}
-
-// disableWebhook gives up what w was to be told: whoever enables it gets the numbers of the events that it was not told of,
-// and what was given up here can be sent again.
-func disableWebhook(ctx context.Context, tx *Tx, w Webhook, why, actor string) error {
-	tx.Audit(AuditRow{Actor: actor, Action: "webhook.disabled", Object: w.Name, Why: why})
-	tx.Queue(`UPDATE webhooks SET state = 'disabled', why = $2, failures = 0, failing_since = NULL, held_until = NULL, updated_at = clock_timestamp() WHERE id = $1`, w.ID, why)
-	_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'failed', error = 'the webhook was disabled', leased_until = NULL, ended_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending'`, w.ID)
-	return err
-}
-
-// EnableWebhook lets a webhook be told of what happens from now on. gap makes the message about what it was not told.
-func (db *DB) EnableWebhook(ctx context.Context, text, reason, actor string, gap func(from, to int64, now time.Time) Message) (Webhook, error) {
-	return db.holdingWebhook(ctx, "enabling a webhook", text, func(ctx context.Context, tx *Tx, w Webhook) error {
-		if w.State == WebhookActive {
-			return nil
-		}
-		var last int64
-		var now time.Time
-		if err := tx.QueryRow(ctx, `SELECT last, clock_timestamp() FROM event_numbers`).Scan(&last, &now); err != nil {
-			return err
-		}
-		tx.Audit(AuditRow{Actor: actor, Action: "webhook.enabled", Object: w.Name, Why: reason})
-		if last > w.Cursor {
-			tx.Queue(planSQL, planned([]Message{gap(w.Cursor+1, last, now)}, []string{w.ID}, []int{0})...)
-		}
-		_, err := tx.Exec(ctx, `UPDATE webhooks SET state = 'active', why = '', cursor = $2, last_error = '', updated_at = clock_timestamp() WHERE id = $1`, w.ID, last)
-		return err
-	})
-}
-
 // RotateWebhook has a webhook signed by another key, and by its key of now, too, for overlap.
 func (db *DB) RotateWebhook(ctx context.Context, text, key string, overlap time.Duration, actor string) (Webhook, error) {
-	return db.holdingWebhook(ctx, "rotating the key of a webhook", text, func(ctx context.Context, tx *Tx, w Webhook) error {
+	return db.holdingWebhook(ctx, "rotating the key of a webhook", byName, text, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.Audit(AuditRow{Actor: actor, Action: "webhook.rotated", Object: w.Name})
 		_, err := tx.Exec(ctx, `UPDATE webhooks SET key = $2, old_key = key, old_key_until = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE id = $1`, w.ID, key, overlap)
 		return err
@@ -208,7 +174,7 @@ func (db *DB) RotateWebhook(ctx context.Context, text, key string, overlap time.
 // RemoveWebhook forgets a webhook, and what it was told.
 func (db *DB) RemoveWebhook(ctx context.Context, text, actor string) (w Webhook, err error) {
 	err = db.Tx(ctx, "deleting a webhook", func(ctx context.Context, tx *Tx) error {
-		if w, err = oneWebhook(ctx, tx, text, ` FOR UPDATE`); err != nil {
+		if w, err = oneWebhook(ctx, tx, `(`+byName+`) FOR UPDATE`, text); err != nil {
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "webhook.deleted", Object: w.Name, Why: w.terms()})

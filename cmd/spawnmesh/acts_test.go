@@ -154,3 +154,22 @@ func unknownTasks(b board) {
 	b.refused(exitNotFound, commands.NotFound, "no task", "backlog", "complete", "--fence", fence)
 	b.hand.refused(exitMisuse, "workspace", "backlog", "list", "--workspace", "Not A Name")
 }
+
+func archives(b board) {
+	b.create("one")
+	b.create("two")
+	b.hand.refused(4, "only what has ended is archived", b.in([]string{"backlog", "archive", "one"})...)
+	for _, key := range []string{"one", "two"} {
+		b.do("backlog", "complete", key)
+	}
+	require.Equal(b.t, "one is archived\ntwo is archived\n", b.do("backlog", "archive", "one", "two"))
+	require.Empty(b.t, b.run("backlog", "list", "-o", "name").out)
+	require.Equal(b.t, "two\none\n", b.do("backlog", "list", "--archived", "-o", "name"))
+	require.Regexp(b.t, `(?m)^archived +2`, b.do("backlog", "show", "one"))
+	require.NotNil(b.t, b.show("one").ArchivedAt)
+	got := b.run("backlog", "unarchive", "none", "two")
+	require.Equal(b.t, 3, got.code, "the first problem")
+	require.Equal(b.t, "two is in lists again\n", got.out, "what is named beside it is done")
+	require.Equal(b.t, "two\n", b.do("backlog", "list", "-o", "name"))
+	b.refused(exitMisuse, commands.Validation, "only what has ended is archived", "backlog", "list", "--archived", "--ready-only")
+}

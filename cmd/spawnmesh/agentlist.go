@@ -13,7 +13,7 @@ import (
 // agentFlags narrow a list of agents.
 type agentFlags struct {
 	spoke, hub     string
-	open           bool
+	open, archived bool
 	labels, states []string
 	since          moment
 	limit          int
@@ -39,6 +39,9 @@ func (f agentFlags) check() error {
 			return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
 		}
 	}
+	if f.open && f.archived {
+		return misuse("--open and --archived are both given, and what is archived has ended").Hinting("give one of them")
+	}
 	if f.limit < 1 {
 		return misuse("--limit is 1 or more")
 	}
@@ -48,7 +51,7 @@ func (f agentFlags) check() error {
 
 // narrow reports whether some agents are left out.
 func (f agentFlags) narrow() bool {
-	return f.open || f.spoke != "" || f.hub != "" || len(f.labels) > 0 || len(f.states) > 0 || f.since.text != ""
+	return f.open || f.archived || f.spoke != "" || f.hub != "" || len(f.labels) > 0 || len(f.states) > 0 || f.since.text != ""
 }
 
 // list asks for pages until it has as many as it may have.
@@ -57,7 +60,7 @@ func (f agentFlags) list(ctx context.Context, c *control.Client) ([]agentView, e
 	if err != nil {
 		return nil, err
 	}
-	q := api.ListTasksParams{Spoke: f.spoke, Hub: f.hub, Open: f.open, Labels: labels}
+	q := api.ListTasksParams{Spoke: f.spoke, Hub: f.hub, Open: f.open, Archived: f.archived, Labels: labels}
 	return paged(f.limit, len(f.states) > 0, func(cursor string, most int) (found control.Items[agentView], err error) {
 		q.Cursor, q.Limit = cursor, &most
 		if found, err = control.Read[control.Items[agentView]](c.API().ListTasks(ctx, &q)); err != nil {

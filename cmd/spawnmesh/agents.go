@@ -59,6 +59,7 @@ The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review",
 	fl.StringVar(&f.spoke, "spoke", "", "only those on the spoke `NAME`")
 	fl.StringVar(&f.hub, "hub", "", "only those that the hub `NAME` ordered")
 	fl.BoolVar(&f.open, "open", false, "only those that have not ended")
+	fl.BoolVar(&f.archived, "archived", false, "of a hub: those that are archived, which are not listed else")
 	fl.StringArrayVarP(&f.labels, "selector", "l", nil, "only those with labels as `SELECTOR` says (repeatable)")
 	fl.StringSliceVar(&f.states, "state", nil, "only those in `STATE` (repeatable)")
 	fl.Var(&f.since, "since", "only those ordered in the last DURATION, or since TIME")
@@ -111,7 +112,7 @@ func (a *app) printAgents(list []agentView) error {
 	if len(list) == 0 {
 		return printList(a, list, table{empty: a.noAgents()})
 	}
-	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "LABELS", "FULL ID"}}
+	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"VERDICT", "PROGRESS", "MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "LABELS", "FULL ID"}}
 	for _, v := range list {
 		m, row := v.Mirror, []string{commands.ShortID(v.Task)}
 		for _, role := range t.head[1:slices.Index(t.head, "STATE")] {
@@ -125,8 +126,12 @@ func (a *app) printAgents(list []agentView) error {
 		if m.Reason != "" {
 			machine += " (" + string(m.Reason) + ")"
 		}
+		verdict := "-"
+		if v.Verdict != nil {
+			verdict = string(v.Verdict.Word)
+		}
 		t.rows = append(t.rows, append(row, v.Words(), a.since(m.CreatedAt), shorten(command, 50),
-			machine, strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, cmp.Or(labelText(m.Labels), "-"), m.Task))
+			verdict, shorten(cmp.Or(progressWords(v.Progress), "-"), 50), machine, strconv.Itoa(m.Attempt), strconv.Itoa(m.Priority), m.CreatedBy, cmp.Or(m.Labels.Text(), "-"), m.Task))
 		t.names = append(t.names, m.Task)
 	}
 	return printList(a, list, t)

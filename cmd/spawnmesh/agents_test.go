@@ -16,6 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // cellarPolicy is narrow: everything that it does not list must be refused.
@@ -159,7 +160,7 @@ func killTree(t *testing.T, h hand) {
 	table := h.do("status", id)
 	require.Regexp(t, `(?m)^reaped +\d+ .*sleep`, table)
 	require.Regexp(t, `(?m)^kill +ordered by uid:\d+ at [-0-9: ]+: wrong branch$`, table)
-	require.Regexp(t, `a kill was ordered by uid:\d+ at [-0-9: ]+: wrong branch$`, strings.TrimSpace(h.do("why", id)))
+	require.Regexp(t, `a kill was ordered by uid:\d+: wrong branch \([-0-9: ]+\)$`, strings.TrimSpace(h.do("why", id)))
 }
 
 func kills(t *testing.T, h hand) {
@@ -264,14 +265,24 @@ func agentGets(t *testing.T, h hand, allowed string) {
 }
 
 func retries(t *testing.T, h hand) {
-	id := h.spawn("--spoke", "attic", "--max-retries", "1", "--", "false")
+	id := h.spawn("--spoke", "attic", "--max-retries", "1", "--backoff", "1h", "--", "sh", "-c", "exit 7")
 
 	v := h.until(id, func(v hub.AgentView) bool { return v.State == commands.Queued && v.Attempt == 1 })
 
 	require.Nil(t, v.Result, "the first failure is not the end")
-	require.Contains(t, h.run("", "status", id).err, "it waits for its next try")
+	got := h.run("", "status", id)
+	require.Contains(t, got.err, "it waits for its next try")
+	require.Regexp(t, `(?m)^last error +failed, try 1 at .*: exit code 7$`, got.out)
+	require.Regexp(t, `(?m)^retries +at most 1, back-off from 1h$`, got.out)
+	host := hand{t: t, dir: filepath.Join(filepath.Dir(h.dir), "attic")}
+	require.Regexp(t, `(?m)^last error +failed, try 1 at .*: exit code 7$`, host.do("status", id))
+	var card backlog.Task
+	host.read(&card, 0, "backlog", "show", id)
+	require.EqualValues(t, 3_600_000, card.BackoffMS, "it is the task's, on its spoke")
+	require.Equal(t, "exit code 7", card.LastError.Text)
 	h.do("kill", id, "--reason", "seen enough")
 	require.Equal(t, commands.Cancelled, h.ends(id).State)
+	h.refused(exitMisuse, "is outside 0..3600000", "spawn", "--backoff", "2h", "--spoke", "attic", "--", "true")
 }
 
 func anySpoke(t *testing.T, h hand) {

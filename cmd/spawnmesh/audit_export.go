@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -40,13 +39,12 @@ func (a *app) exportAudit(ctx context.Context, c *api.ClientWithResponses, name 
 		out = f
 	}
 	w := bufio.NewWriter(out)
-	enc := json.NewEncoder(w)
 	rows := 0
 	err = readAudit(ctx, c, func(l auditLine) error {
 		if l.Leaf != nil {
 			rows++
 		}
-		return enc.Encode(l)
+		return encode(w, l, "")
 	})
 	if err == nil {
 		err = w.Flush()

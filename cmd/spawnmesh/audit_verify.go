@@ -73,7 +73,7 @@ func readAudit(ctx context.Context, c *api.ClientWithResponses, take func(auditL
 	most, from := leafPage, int64(0)
 	for err == nil {
 		var page api.AuditLeafList
-		page, err = control.Answer(c.ListAuditLeavesWithResponse(ctx, &api.ListAuditLeavesParams{From: from, Limit: &most}))
+		page, err = control.Answer(c.ListAuditLeavesWithResponse(ctx, &api.ListAuditLeavesParams{From: from, Limit: &most, Strays: true}))
 		for i := 0; err == nil && i < len(page.Items); i++ {
 			from = page.Items[i].Leaf + 1
 			err = take(auditLine{Leaf: &page.Items[i]})

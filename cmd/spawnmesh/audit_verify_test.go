@@ -76,6 +76,9 @@ func TestAuditVerify(t *testing.T) {
 	require.Contains(t, held, "it goes on from 1 checkpoint of --checkpoint, too\n")
 
 	require.Regexp(t, `(?m)^audit +the newest \d+ rows of \d+ that its checkpoint of \S+ \S+ covers are as they were$`, h.run("", "doctor").out)
+	tampering(t, url, `INSERT INTO audit (seq, actor, action) OVERRIDING SYSTEM VALUE VALUES (-1, 'mallory', 'nothing')`)
+	h.refused(exitUntrusted, "row -1 was put in", "audit", "verify")
+	tampering(t, url, `DELETE FROM audit WHERE seq = -1`)
 	tampering(t, url, `UPDATE audit SET why = 'nothing' WHERE seq = 2`)
 	require.Regexp(t, `(?m)^audit +WRONG: .*the audit was changed: row 2 \(.*\) is not what it was when it became leaf 1`, h.run("", "doctor").out)
 	got := h.run("", "audit", "verify", "-o", "json")

@@ -38,6 +38,7 @@ characters that no other begins with, or by its whole id.`,
 	a.inWorkspace(c)
 	c.AddCommand(a.backlogCreateCommand(), a.backlogListCommand(), a.backlogShowCommand(), a.backlogStatsCommand(), a.backlogWhyCommand(), a.backlogAuditCommand(),
 		a.backlogClaimCommand(), a.backlogRenewCommand(), a.backlogReclaimCommand(), a.backlogGrantCommand(),
+		a.backlogArchiveCommand(), a.backlogUnarchiveCommand(),
 		a.backlogLinkCommand("link", "Make one task depend on another"), a.backlogLinkCommand("unlink", "End a dependency"))
 	for _, v := range backlogVerbs {
 		c.AddCommand(a.backlogVerbCommand(v))

@@ -22,6 +22,7 @@ type creation struct {
 	acceptance []string
 	estimate   quantities
 	notBefore  string
+	backoff    days
 }
 
 // A createdTask is a task, and whether an earlier call made it.
@@ -29,6 +30,9 @@ type createdTask struct {
 	backlog.Task
 	Existing bool `json:"existing"`
 }
+
+// backoffHelp explains --backoff where something may be tried again.
+const backoffHelp = "the first retry waits up to this, the next twice as long, up to 1h (default 30s)"
 
 func (a *app) backlogCreateCommand() *cobra.Command {
 	var f creation
@@ -60,6 +64,7 @@ the same finds it; one that says something else is refused.`,
 	fl.Var(&f.estimate, "estimate", "reserve this of the budgets for each try (repeatable)")
 	fl.StringVar(&f.notBefore, "not-before", "", "not before `WHEN`: a time, or how long from now")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed one again, at most `N` times, up to 100")
+	fl.Var(&f.backoff, "backoff", backoffHelp)
 	fl.StringVar(&s.OnFailedDep, "on-failed-dependency", "", "`WHAT` to do then: hold, cancel or ignore (default: hold)")
 	return c
 }
@@ -96,14 +101,14 @@ func (f *creation) asked(from time.Duration) api.NewBacklogTask {
 	s := f.spec
 	return api.NewBacklogTask{Key: s.Key, Title: s.Title, Body: s.Body, Phase: s.Phase, Priority: s.Priority, DependsOn: s.DependsOn, Acceptance: api.JSON(s.Acceptance),
 		IdempotencyKey: s.IdempotencyKey, Lane: s.Lane, Capabilities: s.Capabilities, Account: s.Account, Estimate: f.estimate.asked(), NotBefore: s.NotBefore,
-		DelayMS: from.Milliseconds(), MaxRetries: s.MaxRetries, OnFailedDependency: s.OnFailedDep}
+		DelayMS: from.Milliseconds(), MaxRetries: s.MaxRetries, BackoffMS: s.BackoffMS, OnFailedDependency: s.OnFailedDep}
 }
 
 // completeSpec puts what the flags say into the spec and checks it, before a database
 // is started for nothing. It is not to start before the time in the spec, or, with
 // from above 0, that long from now.
 func (a *app) completeSpec(ctx context.Context, f *creation) (from time.Duration, err error) {
-	f.spec.Estimate = f.estimate
+	f.spec.Estimate, f.spec.BackoffMS = f.estimate, time.Duration(f.backoff).Milliseconds()
 	if f.spec.Acceptance, err = acceptanceOf(f.acceptance); err != nil {
 		return 0, err
 	}

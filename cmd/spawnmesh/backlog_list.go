@@ -35,6 +35,7 @@ completed, in the order in which they would be claimed.`,
 	fl.StringVar(&ask.Lane, "lane", "", "only those in the lane `NAME`")
 	fl.StringVar(&ask.Owner, "owner", "", "only those that `NAME` has claimed")
 	fl.BoolVar(&ask.ReadyOnly, "ready-only", false, "only those that wait for no other task, in claim order")
+	fl.BoolVar(&ask.Archived, "archived", false, "those that are archived, which are not listed else")
 	fl.IntVar(&limit, "limit", 100, "at most `N`, up to 1000")
 	fl.StringVar(&ask.Before, "before", "", "only those created before the task `ID`: the next page")
 	return c

@@ -52,6 +52,7 @@ func (a *app) printTask(t backlog.Task) error {
 	list.add("claimed", clock(t.ClaimedAt))
 	list.add("until", clock(t.LeaseUntil))
 	list.add("claims", claimsOf(t))
+	list.add("last error", errorWords(t.LastError))
 	list.add("priority", strconv.Itoa(t.Priority))
 	list.add("phase", t.Phase)
 	list.add("lane", t.Lane)
@@ -60,6 +61,7 @@ func (a *app) printTask(t backlog.Task) error {
 	list.add("estimate", textOf(t.Estimate))
 	list.add("created", clock(&t.CreatedAt)+" by "+t.CreatedBy)
 	list.add("ended", clock(t.EndedAt))
+	list.add("archived", clock(t.ArchivedAt))
 	for _, c := range criteria(t.Acceptance) {
 		list.add("acceptance", c)
 	}
@@ -75,7 +77,27 @@ func (a *app) printTask(t backlog.Task) error {
 func claimsOf(t backlog.Task) string {
 	text := strconv.Itoa(t.Attempts)
 	if t.MaxRetries > 0 {
-		text += fmt.Sprintf(", %d of %d retries spent", t.Retries, t.MaxRetries)
+		text += fmt.Sprintf(", %d of %d retries spent", t.Retries, t.MaxRetries) + backoffWords(t.BackoffMS)
+	}
+	return text
+}
+
+// backoffWords say how long a retry waits, where its task says so.
+func backoffWords(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", back-off from %s", commands.Lasting(time.Duration(ms)*time.Millisecond))
+}
+
+// errorWords say in one line how the last attempt failed.
+func errorWords(e *commands.LastError) string {
+	if e == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s, try %d at %s", e.Code, e.Attempt, clock(&e.At))
+	if e.Text != "" {
+		text += ": " + e.Text
 	}
 	return text
 }

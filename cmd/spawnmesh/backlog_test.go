@@ -28,6 +28,7 @@ func TestBacklogBesideAHub(t *testing.T) {
 		"tries again":   triesAgain,
 		"lists":         lists,
 		"details":       details,
+		"an archive":    archives,
 		"grants":        grants,
 		"unknown tasks": unknownTasks,
 	})

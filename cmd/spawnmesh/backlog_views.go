@@ -16,9 +16,16 @@ func taskFrom(t api.BacklogTask) backlog.Task {
 		Status: backlog.BoardStatus(t.Status), State: commands.State(t.State), Eligibility: backlog.Eligibility(t.Eligibility), Reason: commands.Reason(t.StateReason),
 		Kind: t.Kind, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, Estimate: amountsFrom(t.Estimate),
 		DependsOn: t.DependsOn, Unmet: t.Unmet, OnFailedDep: t.OnFailedDependency,
-		Owner: t.ClaimOwner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries,
+		Owner: t.ClaimOwner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries, BackoffMS: t.BackoffMS, LastError: errorFrom(t.LastError),
 		NotBefore: t.NotBefore, Acceptance: json.RawMessage(t.Acceptance), IdempotencyKey: t.IdempotencyKey, Result: json.RawMessage(t.Result),
-		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt}
+		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt, ArchivedAt: t.ArchivedAt}
+}
+
+func errorFrom(e *api.TaskError) *commands.LastError {
+	if e == nil {
+		return nil
+	}
+	return &commands.LastError{Code: e.Code, Text: e.Text, Attempt: e.Attempt, At: e.At}
 }
 
 // each is one of a list after the other.
@@ -60,13 +67,13 @@ func statsFrom(s api.BacklogStats) backlog.Stats {
 }
 
 func whyFrom(w api.BacklogWhy) backlog.Why {
-	v := backlog.Why{Task: taskFrom(w.Task), Claimable: w.Claimable, Reasons: []backlog.WhyReason{}, By: []backlog.Claimer{}}
+	v := backlog.Why{Task: taskFrom(w.Task), Claimable: w.Claimable, Reasons: []commands.WhyReason{}, By: []backlog.Claimer{}}
 	v.Reasons, v.By = append(v.Reasons, each(w.Reasons, reasonFrom)...), append(v.By, each(w.By, claimerFrom)...)
 	return v
 }
 
-func reasonFrom(r api.WhyReason) backlog.WhyReason {
-	return backlog.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint}
+func reasonFrom(r api.WhyReason) commands.WhyReason {
+	return commands.WhyReason{Code: commands.Cause(r.Code), Text: r.Text, Since: r.Since, Until: r.Until, Where: r.Where, Fix: r.Fix, Figure: r.Figure}
 }
 
 func claimerFrom(c api.Claimer) backlog.Claimer {

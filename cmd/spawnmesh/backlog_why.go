@@ -63,22 +63,23 @@ func (a *app) printWhy(w backlog.Why) error {
 }
 
 // printReasons shows each reason with since when it holds, and what would change it.
-func (a *app) printReasons(list []backlog.WhyReason) {
+func (a *app) printReasons(list []commands.WhyReason) {
 	for _, r := range list {
-		fmt.Fprintf(a.out, "  %s\n", printable(r.What+span(r.Since, r.Until)))
-		if r.Hint != "" {
-			fmt.Fprintf(a.out, "      %s\n", printable(a.pasted(r.Hint)))
+		fmt.Fprintf(a.out, "  %s\n", printable(r.Text+span(r.Since, r.Until)))
+		if r.Fix != "" {
+			fmt.Fprintf(a.out, "      %s\n", printable(a.pasted(r.Fix)))
 		}
 	}
 }
 
-// pasted is a hint, and where it is a command line, that of this instance.
+// pasted is a hint, and where it is a command line, that of this instance. Its words are quoted already.
 func (a *app) pasted(hint string) string {
-	words, command := strings.CutPrefix(hint, "spawnmesh ")
-	if !command {
+	words, is := strings.CutPrefix(hint, "spawnmesh ")
+	if !is {
 		return hint
 	}
-	return a.line(strings.Fields(words)...)
+	command, _, _ := strings.Cut(words, " ")
+	return a.quoted(command, words)
 }
 
 // ownersOf names claimers, some of many.
@@ -96,7 +97,7 @@ func ownersOf(list []backlog.Claimer) string {
 
 // onlyClaimers reports whether nothing keeps the task but that nobody asks for it.
 func onlyClaimers(w backlog.Why) bool {
-	return !slices.ContainsFunc(w.Reasons, func(r backlog.WhyReason) bool { return r.Stage != "capability" })
+	return !slices.ContainsFunc(w.Reasons, func(r commands.WhyReason) bool { return r.Code != commands.CauseCapability })
 }
 
 // span says since when and until when something holds.

@@ -136,6 +136,7 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	fmt.Fprintf(a.err, "start it; it notices that it was restored, and asks its peers for what they know: %s\n", a.line(role, "run"))
 	if m.Hub {
 		fmt.Fprintf(a.err, "its schedules are paused then, and order nothing until somebody resumes them, as with: %s\n", a.line("schedule", "resume", "--all"))
+		fmt.Fprintf(a.err, "its webhooks are disabled then, and told nothing until somebody enables them: delete those that were deleted since, then: %s\n", a.line("webhook", "enable", "--all"))
 	}
 	fmt.Fprintln(a.err, "what people decided since the backup is to be decided again: suspensions, freezes, grants, invites")
 	return nil

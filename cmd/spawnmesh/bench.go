@@ -120,12 +120,13 @@ func (a *app) benchFollowCommand() *cobra.Command {
 		Long: `Run a hub and a spoke on this machine, and programs that follow the hub's events.
 
 For each number of programs: how long requests take meanwhile, of which every
-fifth orders an agent, how soon an event is with them, and the memory and the
-processor time of the hub.`,
+fifth orders an agent, how soon an event is with them and with webhooks, and the
+memory and the processor time of the hub.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.benchFollow(c.Context(), o) },
 	}
 	c.Flags().IntSliceVar(&o.Clients, "clients", []int{0, 1000}, "how many programs follow: `N,...`, one number after the other")
 	c.Flags().IntVar(&o.Rate, "rate", 100, "requests a second")
+	c.Flags().IntVar(&o.Hooks, "webhooks", 0, "how many webhooks are told of the same; their receiver is on this machine")
 	c.Flags().DurationVar(&o.Window, "window", 20*time.Second, "how long they are made")
 	return c
 }
@@ -136,9 +137,9 @@ func (a *app) benchFollow(ctx context.Context, o bench.FollowOptions) error {
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"CLIENTS", "REQUEST P50", "P99", "EVENTS EACH", "EVENT P50", "P99", "RSS", "A CLIENT", "CPU"}}
+	t := table{head: []string{"CLIENTS", "REQUEST P50", "P99", "EVENTS EACH", "EVENT P50", "P99", "DELIVERIES EACH", "DELIVERY P50", "P99", "RSS", "A CLIENT", "CPU"}}
 	for _, f := range found.List {
-		t.rows = append(t.rows, []string{strconv.Itoa(f.Clients), msText(f.P50), msText(f.P99), strconv.Itoa(f.Events), msText(f.EventP50), msText(f.EventP99), mib(f.RSS), fmt.Sprintf("%.0f KiB", f.PerClient), percent(f.CPU)})
+		t.rows = append(t.rows, []string{strconv.Itoa(f.Clients), msText(f.P50), msText(f.P99), strconv.Itoa(f.Events), msText(f.EventP50), msText(f.EventP99), strconv.Itoa(f.Told), msText(f.HookP50), msText(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f KiB", f.PerClient), percent(f.CPU)})
 		t.names = append(t.names, strconv.Itoa(f.Clients))
 	}
 	return a.print(found, anys(found.List), t)

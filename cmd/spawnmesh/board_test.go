@@ -109,7 +109,7 @@ func (b board) why(ref string) backlog.Why {
 // stages are the places of the admission where a task is held.
 func stages(w backlog.Why) (list []string) {
 	for _, r := range w.Reasons {
-		list = append(list, r.Stage)
+		list = append(list, string(r.Code))
 	}
 	return list
 }

@@ -33,6 +33,12 @@ ended stays as it is: that is no error.`,
 			if reason == "" {
 				return misuse("a cancel needs a reason").Hinting("add --reason \"why\"; it is recorded")
 			}
+			if graceful && c.Flags().Changed("wait-for") {
+				return misuse("--graceful lets what runs finish, however long it takes, and --wait-for ends it").Hinting("give one or the other")
+			}
+			if graceful {
+				terms.GraceMS = 0
+			}
 			if err := terms.ValidateTerms(); err != nil {
 				return err
 			}

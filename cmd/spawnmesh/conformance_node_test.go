@@ -67,9 +67,9 @@ func TestTheJavaScriptSpokeKeepsTheProtocol(t *testing.T) {
 
 	// It leaves out what a spoke may.
 	list = slices.DeleteFunc(list, func(v conformance.Verdict) bool {
-		return v.Verdict == conformance.NotTried && slices.Contains([]string{"freeze", "controls", "audit"}, v.Rule)
+		return v.Verdict == conformance.NotTried && slices.Contains([]string{"freeze", "controls", "audit", "pause-running", "pause-first"}, v.Rule)
 	})
-	require.Len(t, list, len(conformance.Rules())-3)
+	require.Len(t, list, len(conformance.Rules())-5)
 	keepsEach(t, list, code)
 }
 
@@ -93,6 +93,8 @@ func TestConformanceFindsWhatIsBroken(t *testing.T) {
 		"task-conflict":        {"spoke/agents.mjs", `if (canonical(unsealed(t.body)) !== canonical(unsealed(body)))`, `if (false)`},
 		"tombstone":            {"spoke/agents.mjs", `tx.put("tombstone:" + body.task, m.header.exp + 24 * 3600e3);`, ``},
 		"kill-running":         {"spoke/agents.mjs", `process.kill(-pid, name)`, `process.kill(pid, name)`},
+		"pause-running":        {"spoke/agents.mjs", `tx.refuse(m, "CONFLICT", "this spoke does not pause agents", body.task);`, `tx.answer(m, "agent.accepted", { task: body.task, state: "running" });`},
+		"pause-first":          {"spoke/agents.mjs", `tx.refuse(m, "CONFLICT", "this spoke does not pause agents", body.task);`, `tx.answer(m, "agent.accepted", { task: body.task, state: "paused" });`},
 		"killed-at-work":       {"spoke/agents.mjs", `{ outcome: "interrupted", exit: { code: -1, error: "the spoke ended while the agent ran" } }`, `{ outcome: "succeeded", exit: { code: 0 } }`},
 		"agree-first":          {"spoke.mjs", `if (!this.agrees || nc.isClosed()) return;`, ``},
 		"new-server":           {"spoke.mjs", `if (nc.info.server_id !== this.server) this.sent.clear();`, ``},
@@ -101,7 +103,7 @@ func TestConformanceFindsWhatIsBroken(t *testing.T) {
 		"digest":               {"spoke/histories.mjs", `n.writeBigUInt64BE(BigInt(m.seq));`, `n.writeBigUInt64LE(BigInt(m.seq));`},
 		"recalled":             {"spoke/histories.mjs", `return { from, through, done: true, orders };`, `return { from, through, orders };`},
 		"void":                 {"spoke/inbox.mjs", `if (this.spoke.inSeqs.has(h.seq))`, `if (this.spoke.inSeqs.has(h.seq) || this.db.get("void")?.some((r) => r.from <= h.seq && h.seq <= r.to))`},
-		"refused":              {"spoke/bodies.mjs", `limited: flag, full: flag`, `limited: flag`},
+		"refused":              {"spoke/bodies.mjs", `limited: flag, full: flag`, `limited: flag, full: count`},
 		"key-revoked":          {"spoke/inbox.mjs", `if (set.revoked.includes(kid)) return "KEY_REVOKED";`, `return "";`},
 		"keyset-old":           {"spoke/inbox.mjs", `version > set.version && signed`, `signed`},
 		"beat":                 {"spoke.mjs", `if (m.header.kind === "peer.received" && b.beat) this.beatNow();`, ``},

@@ -26,6 +26,8 @@ type connectionView struct {
 	Grant     *store.GrantTerms `json:"grant,omitempty"`      // what the hub may ask for
 	LinkError string            `json:"link_error,omitempty"` // why the link to the hub is down
 	Untold    bool              `json:"untold,omitempty"`     // the hub may not know that the connection has ended
+	// Reasons are what keeps a spoke from taking work, or orders of a hub from being done here.
+	Reasons []commands.WhyReason `json:"reasons"`
 }
 
 func (a *app) connectionsCommand() *cobra.Command {
@@ -172,11 +174,10 @@ func (a *app) printConnection(v connectionView) error {
 	if !v.State.Ended() {
 		list.add("link", cmp.Or(unlinked(v), a.linkOf(v)))
 	}
-	if r := v.Says.Refuses; r != nil {
-		list.add("refuses", fmt.Sprintf("the key %s that this instance signs with (%s); run: %s", r.Key, r.Code, a.mendRefused(v)))
-	}
-	if v.Refuses != nil && !v.State.Ended() {
-		list.add("refused", endedKey(v.Refuses))
+	for _, r := range faults(v) {
+		if r.Text += span(r.Since, nil); r.Code != commands.CauseQueue { // each has a row
+			list.add("trouble", a.withFix(r))
+		}
 	}
 	if v.RefusesKeys != "" && !v.State.Ended() {
 		list.add("keys", a.refusedKeys(v.RefusesKeys))
@@ -184,19 +185,9 @@ func (a *app) printConnection(v connectionView) error {
 	if v.Untold {
 		list.add("told", "not yet: "+v.Name+" is told when it can be reached; let this spoke run until then")
 	}
-	if !v.State.Ended() {
-		list.add("differs", v.Differs)
-		if f := v.Frozen; f != nil {
-			list.add("frozen", "here "+frozenSince(f)+"; to lift that: "+a.lift(v))
-		}
-		if f := v.Says.Freeze; f != nil && f.Frozen {
-			list.add("frozen", "there "+frozenSince(f))
-		}
-	}
 	if why := auditRefused(v); why != "" {
 		list.add("audit", why)
 	}
-	list.add("rate", strings.Join(overRate(v), "; "))
 	list.add("remote", v.Remote)
 	list.add("link key", v.LinkKey)
 	for _, q := range v.Queues {
@@ -207,11 +198,6 @@ func (a *app) printConnection(v connectionView) error {
 		list.add("agents", fmt.Sprintf("%d here now", v.Running))
 	}
 	return a.align(append(list, a.heardOf(v)...), 0)
-}
-
-func frozenSince(f *commands.Freeze) string {
-	since := time.UnixMilli(f.Since)
-	return fmt.Sprintf("since %s by %s: %s", clock(&since), inLine(f.By), inLine(f.Reason))
 }
 
 // heardOf is what a spoke said of itself in its last heartbeat.
@@ -227,11 +213,7 @@ func (a *app) heardOf(v connectionView) (list pairs) {
 	list.add("capabilities", strings.Join(v.Capabilities, ", "))
 	list.add("clock offset", v.ClockOffset)
 	list.add("kill level", v.KillLevel)
-	if v.Isolation == commands.IsolationUnmet {
-		list.add("isolation", "no program is started: "+unmet)
-	} else {
-		list.add("isolation", isolationOf(v))
-	}
+	list.add("isolation", isolationOf(v))
 	list.add("policy", v.Policy)
 	list.add("version", v.Version)
 	return list

@@ -78,7 +78,7 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	if side.dir == h.dir {
 		awaitLinked(t, h, false)
 		h.refused(exitMisuse, "the only spoke, attic, is suspended", "spawn", "--", "true")
-		require.Regexp(t, `(?m)^spoke attic +suspended by uid:\d+: holiday; see: spawnmesh --data-dir \S+ connections show attic$`, h.do("doctor"))
+		require.Regexp(t, `(?m)^spoke attic +is suspended by uid:\d+: holiday \(\S+\); see: spawnmesh --data-dir \S+ connections show attic$`, h.do("doctor"))
 	} else {
 		require.Regexp(t, `(?m)^link to lab +suspended by uid:\d+: holiday$`, side.do("doctor"))
 		awaitLinked(t, h, true)

@@ -93,8 +93,7 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 	m := startHub(t, "--api", "127.0.0.1:0", "--api-cert", cert, "--api-key", key)
 	withCluster(t, filepath.Join(m.Dir, "attic"))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
-	at := apiAt.FindStringSubmatch(m.Hub.LastWords())
-	require.NotNil(t, at, m.Hub.LastWords())
+	at := hasSaid(t, m.Hub, apiAt)
 	url := "https://localhost:" + at[2]
 	h := away{t, t.TempDir()}
 	operator, viewer := h.has(m, "ops", api.Operator), h.has(m, "board", api.Viewer)
@@ -117,7 +116,7 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 	h.do("context", "use", "--none")
 	id := strings.TrimSpace(h.do("--context", "lab", "spawn", "-o", "name", "--spoke", "attic", "--wait", "--", "echo", "from afar"))
 	require.Len(t, id, 36)
-	require.Equal(t, "from afar\n", h.do("--context", "lab", "logs", id))
+	require.Equal(t, "from afar\n", h.do("--context", "lab", "logs", "-f", id))
 	require.Contains(t, h.do("--context", "lab", "status", id), "token:ops")
 	refused := h.run("", "--context", "lab", "spawn", "-o", "name", "--spoke", "attic", "--wait", "--env", "LD_PRELOAD=x", "--", "true").out[:36]
 	require.Contains(t, h.do("--context", "lab", "status", refused), "was refused by attic: variable \"LD_PRELOAD\"")
@@ -187,8 +186,7 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 func TestAnyRequestByHand(t *testing.T) {
 	t.Parallel()
 	m := startHub(t, "--api", "127.0.0.1:0")
-	at := apiAt.FindStringSubmatch(m.Hub.LastWords())
-	require.NotNil(t, at)
+	at := hasSaid(t, m.Hub, apiAt)
 	h, o := away{t, t.TempDir()}, hand{t: t, dir: m.Hub.Dir}
 	h.do("context", "add", "lab", "--url", "http://127.0.0.1:"+at[2], "--token-file", h.has(m, "ops", api.Operator))
 	h.do("context", "use", "lab")

@@ -93,5 +93,20 @@ func TestShellLineIsReadBackByAShell(t *testing.T) {
 
 	require.NoError(t, err)
 	require.Equal(t, strings.Join(words, "\n")+"\n", string(out))
-	require.Equal(t, `"\x1b[2J"`, commands.ShellLine([]string{"\x1b[2J"}), "what moves the cursor is shown, not printed")
+	require.Equal(t, `$'\033[2J'`, commands.ShellLine([]string{"\x1b[2J"}), "what moves the cursor is shown, not printed")
+}
+
+// What does not print is written so that a shell expands nothing in it, and reads back the same bytes.
+func TestWhatDoesNotPrintIsPastedAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, w := range []string{"yes\u200b$(echo pwned)", "a\u00a0`echo pwned`", "two\nlines $HOME", `back\slash'` + "\t'quote", "\xff1\u009b7", "\u202eabc", "\ufffd", "a\n'; echo pwned; '"} {
+		line := commands.ShellLine([]string{"printf", "%s", w})
+		require.NotContains(t, line, "\n")
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", line).Output()
+		require.NoError(t, err, line)
+		require.Equal(t, w, string(out), line)
+		out, err = exec.CommandContext(t.Context(), "sh", "-c", line).Output()
+		require.NoError(t, err, line)
+		require.NotRegexp(t, `^.*[^o ] *pwned`, string(out), line)
+	}
 }

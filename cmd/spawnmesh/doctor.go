@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
@@ -248,27 +249,17 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 	}
 	for _, v := range views {
 		if v.Full && !v.State.Ended() {
-			list = append(list, control.Check{Name: "inbox of " + v.Name, Problem: "no more of its messages are kept" + sinceOf(v.FullSince) + "; they wait there, and what becomes of agents is not known; to make room, " + inboxNext})
+			list = append(list, control.Check{Name: "inbox of " + v.Name, Problem: "no more of its messages are kept" + span(v.FullSince, nil) + "; they wait there, and what becomes of agents is not known; to make room, " + federation.InboxNext})
 		}
 		if !isSpoke(v) {
 			list = append(list, a.checkHub(v)...)
 			continue
 		}
-		state := suspension(v)
-		if state == "" && !v.Linked {
-			state = "not linked, " + heardOf(v)
-		}
-		if state == "" && v.Isolation == commands.IsolationUnmet {
-			state = "starts no program: " + unmet
-		}
-		if state == "" && v.Frozen != nil {
-			state = "gets nothing: frozen by " + v.Frozen.By + ": " + inLine(v.Frozen.Reason)
-		}
-		if state == "" && v.StartsNone != "" {
-			state = "starts nothing now: " + inLine(v.StartsNone)
-		}
-		if !v.State.Ended() && state != "" {
-			list = append(list, note(aboutSpoke+v.Name, state+"; see: "+a.line("connections", "show", v.Name)))
+		for _, r := range v.Reasons { // the first of them; connections show has the rest
+			if !v.State.Ended() && r.Code != commands.CauseSlots && r.Code != commands.CauseInbox {
+				list = append(list, note(aboutSpoke+v.Name, a.briefly(r)+"; see: "+a.line("connections", "show", v.Name)))
+				break
+			}
 		}
 	}
 	return list
@@ -276,9 +267,9 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 
 // checkHub says why nothing is started here for a hub: somebody has frozen it, here or there.
 func (a *app) checkHub(v connectionView) (list []control.Check) {
-	for _, r := range a.troubles(v) {
-		if r.Stage == "freeze" {
-			list = append(list, note("hub "+v.Name, r.What))
+	for _, r := range v.Reasons {
+		if r.Code == commands.CauseFreeze {
+			list = append(list, note("hub "+v.Name, a.withFix(r)))
 		}
 	}
 	return list

@@ -30,6 +30,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	var super string
 	var audit control.Check
 	var schedules []store.Schedule
+	var webhooks []store.Webhook
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		if list, err = in.DB.Retention(ctx); err == nil {
 			long, err = in.DB.LongSnapshot(ctx)
@@ -41,13 +42,19 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 			audit = checkAudit(ctx, in)
 			schedules, err = in.DB.Schedules(ctx)
 		}
+		if err == nil {
+			webhooks, err = in.DB.Webhooks(ctx)
+		}
 		return err
 	})
 	if err != nil {
 		return []control.Check{control.NewCheck("database", err)}
 	}
 	checks := append(a.sizes(list), audit)
-	if n := restored(schedules); n > 0 {
+	if n := howMany(webhooks, func(w store.Webhook) bool { return w.State == store.WebhookDisabled && w.Why == store.Restored }); n > 0 {
+		checks = append(checks, note("webhooks", fmt.Sprintf("%d of %d are told nothing since the database was restored from a backup; to let them go on: %s", n, len(webhooks), a.line("webhook", "enable", "--all"))))
+	}
+	if n := howMany(schedules, func(s store.Schedule) bool { return s.Restored }); n > 0 {
 		checks = append(checks, note("schedules", fmt.Sprintf("%d of %d order nothing since the database was restored from a backup; to let them go on: %s", n, len(schedules), a.line("schedule", "resume", "--all"))))
 	}
 	if long != nil {
@@ -63,10 +70,10 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	return checks
 }
 
-// restored counts the schedules that a restore has paused.
-func restored(list []store.Schedule) (n int) {
-	for _, s := range list {
-		if s.State == store.SchedulePaused && s.Why == store.Restored {
+// howMany of list is says yes to.
+func howMany[T any](list []T, is func(T) bool) (n int) {
+	for _, v := range list {
+		if is(v) {
 			n++
 		}
 	}

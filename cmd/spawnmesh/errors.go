@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +29,7 @@ const (
 	exitFailed      = 9
 	exitCancelled   = 10
 	exitNoAnswer    = 11
+	exitNoResult    = 12
 	exitTimedOut    = 124
 	exitInterrupted = 130
 )
@@ -117,6 +117,8 @@ func exitOfCode(code commands.Code) int {
 		return exitUnreachable
 	case commands.NoAnswer:
 		return exitNoAnswer
+	case commands.NoResult:
+		return exitNoResult
 	case control.Interrupted:
 		return exitInterrupted
 	}
@@ -137,9 +139,7 @@ func (a *app) printError(err error) int {
 	r := refusal(err)
 	hint := a.hint(r)
 	if a.wantsJSON() {
-		enc := json.NewEncoder(a.err)
-		enc.SetEscapeHTML(false)
-		_ = enc.Encode(map[string]any{"error": a.errorView(err)})
+		_ = encode(a.err, map[string]any{"error": a.errorView(err)}, "")
 		return exitOfCode(r.Code)
 	}
 	fmt.Fprintf(a.err, "spawnmesh: %s\n", printable(r.Why))

@@ -20,7 +20,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "events", Short: "Show what has changed, and what changes", Args: cobra.NoArgs,
 		Long: `Show what has changed of agents on spokes, of connections and of their links: the
-newest events, or with -f those that come.
+newest events, or with -f those that come. The progress of an agent is told at most
+every 10 seconds, and once of each attempt that it overruns its estimate.
 
 Each has a number, greater by one than that of the event before. --since goes on
 after one, and what is no longer kept is said. After a restore from a backup the
@@ -113,6 +114,10 @@ func eventInWords(e api.Event) string {
 			at = ", accepted"
 		}
 		return fmt.Sprintf("agent %s on %s: %s%s%s", e.ShortID, e.Spoke, e.State, why, at)
+	case api.EventKindProgress:
+		return fmt.Sprintf("agent %s on %s: progress %s, attempt %d", e.ShortID, e.Spoke, howFar(e.Progress), e.Attempt)
+	case api.EventKindOverrun:
+		return fmt.Sprintf("agent %s on %s runs much longer than estimated, attempt %d", e.ShortID, e.Spoke, e.Attempt)
 	case api.EventKindConnection:
 		return fmt.Sprintf("connection with %s: %s%s", e.Spoke+e.Hub, e.State, why)
 	case api.EventKindLink:
@@ -165,7 +170,7 @@ func (r *eventReader) follow(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case r.at < 0 || code != commands.Unreachable && code != commands.StoreDown:
+		case r.at < 0 || code != commands.Unreachable && code != commands.StoreDown && code != commands.NotReady:
 			return err
 		case r.away.IsZero():
 			r.away = time.Now()

@@ -17,7 +17,10 @@ func (j *terminalJob) lines() func() string {
 	r := bufio.NewReader(j.out)
 	return func() string {
 		text, err := r.ReadString('\n')
-		require.NoError(j.t, err)
+		if err != nil {
+			_ = j.cmd.Wait() // then all that it said is there
+		}
+		require.NoError(j.t, err, "%s", j.err)
 		return strings.TrimSuffix(text, "\n")
 	}
 }

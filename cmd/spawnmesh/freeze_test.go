@@ -1,11 +1,13 @@
 package main
 
 import (
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 )
 
@@ -17,12 +19,17 @@ func TestAFreezeOfTheHostIsSaidThere(t *testing.T) {
 	for _, scope := range []string{"lane:default", "connection:lab"} {
 		s.do("freeze", "--scope", scope, "--reason", "my turn")
 
-		lift := `to lift that: spawnmesh --data-dir \S+ unfreeze --scope ` + scope + ` --reason WHY`
-		require.Regexp(t, `(?m)^frozen +here since \S+ \S+ by uid:\d+: my turn; `+lift+`$`, s.do("connections", "show", "lab"))
+		lift := `run: spawnmesh --data-dir \S+ unfreeze --scope ` + scope + ` --reason WHY`
+		require.Regexp(t, `(?m)^trouble +nothing that it orders is started: frozen here by uid:\d+: my turn \(since \S+ \S+\); `+lift+`$`, s.do("connections", "show", "lab"))
 		require.Regexp(t, `(?m)^lab: nothing that it orders is started: frozen here by uid:\d+: my turn; `+lift+`$`, s.do("connections", "list"))
 		require.Regexp(t, `(?m)^hub lab +nothing that it orders is started: frozen here by uid:\d+: my turn; `+lift, s.run("", "doctor").out)
+		require.Regexp(t, `^what keeps orders of lab from being done here:\n  nothing that it orders is started: frozen here by uid:\d+: my turn \(since \S+ \S+\)\n      spawnmesh --data-dir \S+ unfreeze --scope `+scope+` --reason WHY\n$`, s.do("why", "lab"))
+		var v connectionView
+		s.read(&v, 0, "why", "lab")
+		require.Equal(t, commands.CauseFreeze, v.Reasons[0].Code)
 		s.do("unfreeze", "--scope", scope, "--reason", "over")
 	}
+	require.Contains(t, s.do("why", "lab"), "nothing of the connection keeps orders of lab from being done here")
 	require.NotContains(t, s.do("connections", "list")+s.run("", "doctor").out, "frozen")
 }
 
@@ -37,7 +44,7 @@ func TestFreezesInWords(t *testing.T) {
 		require.Regexp(t, `^`+scope+` is frozen already, by uid:\d+ since \S+ \S+: bad deploy; the reason stays, and nothing was changed\n$`, h.do("freeze", "--scope", scope, "--reason", "another"))
 		h.do("unfreeze", "--scope", scope, "--reason", "over")
 	}
-	require.Contains(t, m.Hub.LastWords(), "target=attic")
+	hasSaid(t, m.Hub, regexp.MustCompile("target=attic"))
 }
 
 // Of connections that had a name, and have all ended, the newest is meant.

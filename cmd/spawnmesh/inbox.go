@@ -14,23 +14,23 @@ import (
 )
 
 func (a *app) inboxCommand() *cobra.Command {
+	limit := pageLength
 	c := &cobra.Command{
 		Use: "inbox", Short: "List the questions of agents that wait for an answer", Args: cobra.NoArgs,
 		Long: `List the questions of agents that wait for an answer, newest first: on a hub those of
 the agents that it ordered, on a spoke those of the agents that run on this host,
-also while no spoke runs.
+also while no spoke runs. At most 200 of each spoke are shown, and of long words
+the first 200 characters; inbox show has all.
 
 What an agent asks is its own words: its host and its program may have chosen any.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
-				list, err := control.Answer(c.API().ListQuestionsWithResponse(ctx))
-				if err != nil {
-					return err
-				}
-				return a.printInbox(list.Items)
-			})
+			if limit < 1 {
+				return misuse("--limit is 1 or more")
+			}
+			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error { return a.inbox(ctx, c, limit) })
 		},
 	}
+	c.Flags().IntVar(&limit, "limit", limit, "the newest `N`")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a question, and what became of it", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -47,6 +47,23 @@ What an agent asks is its own words: its host and its program may have chosen an
 	return c
 }
 
+// inbox lists at most so many questions.
+func (a *app) inbox(ctx context.Context, c *control.Client, limit int) error {
+	more := false
+	list, err := paged(limit, false, func(cursor string, most int) (control.Items[api.Question], error) {
+		page, err := control.Answer(c.API().ListQuestionsWithResponse(ctx, &api.ListQuestionsParams{Cursor: cursor, Limit: &most}))
+		more = page.More || page.Next != ""
+		return control.Items[api.Question]{Items: page.Items, Next: page.Next}, err
+	})
+	if err == nil {
+		err = a.printInbox(list)
+	}
+	if err == nil && more {
+		fmt.Fprintln(a.err, "there are more questions than these: answer some, or stop the agents that ask")
+	}
+	return err
+}
+
 func (a *app) printInbox(list []api.Question) error {
 	t := table{head: []string{"ID", "AGENT", "ON", "AGE", "DEADLINE", "QUESTION"}, wide: []string{"OPTIONS", "DEFAULT", "SENT"}, yields: "QUESTION", empty: "no agent waits for an answer"}
 	for _, q := range list {
@@ -60,30 +77,16 @@ func (a *app) printInbox(list []api.Question) error {
 	return printList(a, list, t)
 }
 
-// waitingFor says what an agent waits for an answer to, a line for each question; "" where nothing is known of that.
-func (a *app) waitingFor(ctx context.Context, c *control.Client, task string) (said string, err error) {
-	list, err := control.Answer(c.API().ListQuestionsWithResponse(ctx))
-	if err != nil {
-		return "", err
+// answerLine is how to answer a question, with the first of its options where it has some.
+func (a *app) answerLine(q api.Question) string {
+	if len(q.Options) == 0 {
+		return a.line("answer", q.ShortID, "TEXT")
 	}
-	for _, q := range list.Items {
-		if q.Task != task {
-			continue
-		}
-		after := "and is told then that nobody has answered"
-		if q.Default != "" {
-			after = fmt.Sprintf("then the answer is %q", q.Default)
-		}
-		next := a.line("answer", q.ShortID, "TEXT")
-		if len(q.Options) > 0 {
-			next = a.line("answer", q.ShortID, "--option", strings.Join(q.Options, "|"))
-		}
-		if q.Sent != nil {
-			next = fmt.Sprintf("the answer of %s is sent, and not confirmed yet", q.Sent.By)
-		}
-		said += printable(fmt.Sprintf("it asks, and waits until %s, %s: %s\n  %s\n", localTime(q.Deadline), after, inLine(q.Text), next))
+	var lines []string
+	for _, option := range q.Options[:min(2, len(q.Options))] {
+		lines = append(lines, a.line("answer", q.ShortID, "--option", option))
 	}
-	return said, nil
+	return strings.Join(lines, "\n  ") // each can be pasted
 }
 
 // peerOf names where the agent of a question runs, or who ordered it.
@@ -125,17 +128,21 @@ func (a *app) printQuestion(q api.Question) error {
 	list.add("answer", q.Answer)
 	list.add("answered", answeredWords(q))
 	list.add("reason", q.Reason)
-	if q.Sent != nil {
+	list.add("differs", q.Differs)
+	if q.Sent != nil && q.State == api.QuestionStateOpen {
 		list.add("sent", fmt.Sprintf("%s by %s; %s has not confirmed it yet", q.Sent.Answer, q.Sent.By, q.Spoke))
 	}
 	if err := a.align(list, 0); err != nil {
 		return err
 	}
 	if q.Data != "" {
-		fmt.Fprintf(a.out, "\n%s\n", printable(q.Data))
+		fmt.Fprintln(a.out, "\ndata:")
+		for line := range strings.Lines(printable(q.Data)) {
+			fmt.Fprintf(a.out, "  %s\n", strings.TrimSuffix(line, "\n"))
+		}
 	}
 	if q.State == api.QuestionStateOpen && q.Sent == nil {
-		fmt.Fprintf(a.err, "\nanswer it: %s\n", a.line("answer", q.ShortID, "TEXT"))
+		fmt.Fprintf(a.err, "\nanswer it: %s\n", a.answerLine(q))
 	}
 	return nil
 }
@@ -150,11 +157,15 @@ func answeredWords(q api.Question) string {
 	return stamp(&q.AnsweredAt, nil) + " by " + q.AnsweredBy
 }
 
-// progressWords says how far an agent has come, as it said itself.
+// progressWords says how far an agent has come, as it said itself, and when that was.
 func progressWords(p *api.TaskProgress) string {
 	if p == nil {
 		return ""
 	}
+	return howFar(p) + ", " + longAgo(p.At)
+}
+
+func howFar(p *api.TaskProgress) string {
 	var words []string
 	switch {
 	case p.Current != nil && p.Total != nil:
@@ -174,5 +185,5 @@ func progressWords(p *api.TaskProgress) string {
 	if p.Step != "" {
 		said = strings.TrimPrefix(said+": "+p.Step, ": ")
 	}
-	return said + ", " + longAgo(p.At)
+	return said
 }

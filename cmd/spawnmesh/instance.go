@@ -60,11 +60,14 @@ func (a *app) self() string {
 
 // line is a command line for the same instance, and where it is about the backlog
 // for the same workspace, as it can be pasted.
-func (a *app) line(words ...string) string {
-	if a.workspace != "" && a.workspace != backlog.MainWorkspace && slices.Contains([]string{"backlog", "budget", "quota", "lane", "freeze", "unfreeze"}, words[0]) {
-		words = append(slices.Clip(words), "--workspace", a.workspace)
+func (a *app) line(words ...string) string { return a.quoted(words[0], commands.ShellLine(words)) }
+
+// quoted is line of words that are quoted already, of which command is the first.
+func (a *app) quoted(command, words string) string {
+	if a.workspace != "" && a.workspace != backlog.MainWorkspace && slices.Contains([]string{"backlog", "budget", "quota", "lane", "freeze", "unfreeze"}, command) {
+		words += " " + commands.ShellLine([]string{"--workspace", a.workspace})
 	}
-	return a.self() + " " + commands.ShellLine(words)
+	return a.self() + " " + words
 }
 
 // options say where the instance of this call lives.

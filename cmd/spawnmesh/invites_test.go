@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ func TestAnInviteSaysHowToReachTheHub(t *testing.T) {
 
 	h.refused(exitMisuse, "--advertise HOST:PORT", "invite", "--name", "attic")
 
-	require.Contains(t, everywhere.Hub.LastWords(), "nobody can be invited to this hub")
+	hasSaid(t, everywhere.Hub, regexp.MustCompile("nobody can be invited to this hub"))
 	require.Empty(t, h.invites())
 	require.NotContains(t, told.Hub.LastWords(), "nobody can be invited")
 	h.dir = told.Hub.Dir

@@ -25,7 +25,7 @@ func (a *app) killHosted(ctx context.Context, c *control.Client, f killFlags, re
 		return err
 	}
 	for _, v := range list {
-		if v.Kill != nil {
+		if v.Kill != nil && !onlyCancelled(v.Kill) {
 			k.ordered++
 			continue
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -151,13 +152,19 @@ func (a *app) killable(ctx context.Context, c *control.Client, f killFlags) (kil
 		switch {
 		case v.Hub != "":
 			k.hosted++
-		case v.Kill != nil:
+		case v.Kill != nil && !onlyCancelled(v.Kill):
 			k.ordered++
 		default:
 			k.add(v.Spoke, v.Task)
 		}
 	}
 	return k, err
+}
+
+// onlyCancelled reports whether an agent whose end is ordered was cancelled and not killed: a kill wins over a cancel.
+func onlyCancelled(kill json.RawMessage) bool {
+	var k commands.Kill
+	return json.Unmarshal(kill, &k) == nil && k.Cancel != ""
 }
 
 func (k *killable) add(where, id string) {

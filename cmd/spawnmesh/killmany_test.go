@@ -82,6 +82,8 @@ func TestKillBySelector(t *testing.T) {
 	}
 	require.Equal(t, 18, processes(t, "sleep", marker))
 
+	h.do("cancel", ids["none attic"][0], "--graceful", "--reason", "when it is done") // which a kill of all does not wait for
+
 	at := func(answer string) said {
 		keyboard, screen := aTerminal(t, 100)
 		return answers(t, keyboard, screen, answer, "--data-dir", h.dir, "kill", "--all", "--reason", "the end", "--grace", "100ms")
@@ -123,6 +125,10 @@ func TestTheHostKillsAll(t *testing.T) {
 	for _, args := range [][]string{{"-l", "app=web"}, {"--spoke", "attic"}} {
 		s.refused(exitMisuse, "is a spoke; this is asked of its hub", append([]string{"kill", "--yes", "--reason", "x"}, args...)...)
 	}
+	h.do("cancel", ids[0], "--graceful", "--reason", "when it is done")
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until the host knows", func() (bool, error) {
+		return strings.Contains(s.do("status", ids[0], "-o", "json"), `"cancel": "after"`), nil
+	}))
 	s.refused(exitMisuse, "3 agents will be killed: 3 on this host by order of lab", "kill", "--all", "--reason", "x")
 
 	all := s.run("", "kill", "--all", "--reason", "smoke", "--grace", "100ms", "--yes")

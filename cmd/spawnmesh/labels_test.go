@@ -20,7 +20,7 @@ func showLabels(t *testing.T, h hand) {
 	var v hub.AgentView
 	h.read(&v, 0, "status", id)
 	require.Len(t, v.Labels, 2)
-	text := labelText(v.Labels)
+	text := v.Labels.Text()
 
 	require.Regexp(t, `^batch=[-0-9a-f]+,empty=$`, text)
 	require.Regexp(t, `(?m)^labels +`+text+`$`, h.do("status", id))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -90,7 +91,7 @@ func showStatus(t *testing.T, h hand) {
 	require.Contains(t, h.do("status", id, "-o", "wide"), "\nlast lines\n1\n")
 	var v agentView
 	h.read(&v, 0, "status", id, "--ask")
-	require.Equal(t, commands.Running, v.Asked.State)
+	require.Equal(t, api.TaskStateRunning, v.Asked.State)
 	require.Equal(t, id, v.Asked.Task)
 	require.Equal(t, commands.Running, v.State)
 	g.open(t)
@@ -150,7 +151,7 @@ func listAgents(t *testing.T, h hand) {
 	}
 	require.Contains(t, wide, open)
 	require.Contains(t, wide, "FULL ID")
-	require.Contains(t, table, `sh -c "printf 'a\nb'"`, "a row is one line")
+	require.Contains(t, table, `sh -c $'printf \047a\nb\047'`, "a row is one line")
 	var list []store.Mirror
 	h.read(&list, 0, "agents", "--limit", "1000")
 	lines := strings.Split(strings.TrimSpace(h.do("agents", "-o", "ndjson")), "\n")

@@ -46,6 +46,7 @@ type app struct {
 	noColour bool
 	noPager  bool
 	hurry    <-chan struct{} // closed by the second signal; may be nil
+	unread   []*unread       // streams of an instance
 
 	workspace string // of the backlog and its limits
 	effect    string // see did
@@ -56,6 +57,7 @@ type app struct {
 func run(ctx context.Context, a *app, args []string) int {
 	answer := &answer{to: a.out}
 	a.out = answer
+	defer a.finish()
 	root := a.root()
 	root.SetArgs(args)
 	err := checkText(args)
@@ -73,6 +75,13 @@ func run(ctx context.Context, a *app, args []string) int {
 	}
 	a.json = a.json || asksForJSON(args) // the flags after a bad one were not read
 	return a.printError(rephrase(root, err))
+}
+
+// finish gives who reads what an instance has said time to do so.
+func (a *app) finish() {
+	for _, u := range a.unread {
+		u.end()
+	}
 }
 
 func (a *app) root() *cobra.Command {
@@ -129,7 +138,7 @@ Try it:  spawnmesh demo`,
 	}
 	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.conformanceCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand(), a.configCommand(), a.backupCommand(), a.restoreCommand())
-	add("agents", a.spawnCommand(), a.runCommand(), a.scheduleCommand(), a.statusCommand(), a.killCommand(), a.cancelCommand(), a.retryCommand(), a.logsCommand(), a.agentsCommand(), a.spokesCommand(), a.eventsCommand(), a.webhookCommand(), a.whyCommand(), a.inboxCommand(), a.answerCommand(), a.workerCommand())
+	add("agents", a.spawnCommand(), a.runCommand(), a.scheduleCommand(), a.statusCommand(), a.resultCommand(), a.killCommand(), a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.archiveCommand(), a.unarchiveCommand(), a.labelCommand(), a.logsCommand(), a.agentsCommand(), a.spokesCommand(), a.eventsCommand(), a.webhookCommand(), a.whyCommand(), a.inboxCommand(), a.answerCommand(), a.workerCommand())
 	add("backlog", a.backlogCommand(), a.workspaceCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())

@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -58,6 +60,16 @@ func startMesh(t *testing.T, spokeArgs ...string) *fleet.Mesh {
 	withCluster(t, filepath.Join(m.Dir, "attic"))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, append([]string{"--heartbeat", "1s"}, spokeArgs...)...))
 	return m
+}
+
+// hasSaid waits until an instance has said what fits, and returns its parts: nobody waits for who reads its words.
+func hasSaid(t *testing.T, n *fleet.Process, what *regexp.Regexp) (parts []string) {
+	t.Helper()
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until "+n.Name+" says "+what.String(), func() (bool, error) {
+		parts = what.FindStringSubmatch(n.LastWords())
+		return parts != nil, nil
+	}))
+	return parts
 }
 
 // startHub runs a hub alone.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -30,7 +30,7 @@ func TestAnAgentOfAHostThatIsGone(t *testing.T) {
 	m.Spokes["attic"].Kill()
 
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the hub to miss attic", func() (bool, error) {
-		return strings.Contains(h.do("why", id), "as attic last said "), nil
+		return strings.Contains(h.do("why", id), "as attic last said"), nil
 	}))
 	require.Contains(t, h.do("why", id), "the link is down; it may come back by itself, and the agent may go on meanwhile")
 	require.NotContains(t, h.do("why", id), "revoke")
@@ -60,24 +60,24 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		want string
 	}{
 		"linked and heard":              {conn(store.Active, true, "alive", 0), "it is running"},
-		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, "alive", 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + inboxNext},
-		"linked and late":               {conn(store.Active, true, "late", 40*time.Second), "it is running, as attic last said N ago"},
-		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
-		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
-		"linked and silent":             {conn(store.Active, true, "stale", 40*time.Second), "it is running, as attic last said N ago; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
-		"silent within its lease":       {with(func(c *connectionView) { c.LeaseMS = 600_000 }, conn(store.Active, false, "dead", 80*time.Second)), "it is running, as attic last said N ago; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, "alive", 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + federation.InboxNext},
+		"linked and late":               {conn(store.Active, true, "late", 40*time.Second), "it is running, as attic last said; attic is late with its heartbeats"},
+		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"linked and silent":             {conn(store.Active, true, "stale", 40*time.Second), "it is running, as attic last said; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
+		"silent within its lease":       {with(func(c *connectionView) { c.LeaseMS = 600_000 }, conn(store.Active, false, "dead", 80*time.Second)), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"suspended by its spoke":        {with(func(c *connectionView) { c.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, conn(store.Active, true, "alive", 0)), "it is running; attic has suspended the connection and starts nothing more: lunch"},
 		"restored":                      {with(func(c *connectionView) { c.Differs = "it was restored" }, conn(store.Active, true, "alive", 0)), "it is running; this is what is known here, and nothing is relayed to or from attic: it was restored"},
-		"suspended for a moment":        {conn(store.Suspended, false, "alive", 5*time.Second), "it is running, as attic last said N ago; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh connections resume attic"},
-		"suspended for longer":          {conn(store.Suspended, false, "dead", 80*time.Second), "it is running, as attic last said N ago; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh connections resume attic"},
-		"silent for longer than leases": {conn(store.Active, false, "dead", 80*time.Second), "it is running, as attic last said N ago; the link is down; when the host is back, it says what became of the agent; only if the host is gone for good: spawnmesh connections revoke attic --reason WHY"},
+		"suspended for a moment":        {conn(store.Suspended, false, "alive", 5*time.Second), "it is running, as attic last said; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh --data-dir /of/the/hub connections resume attic"},
+		"suspended for longer":          {conn(store.Suspended, false, "dead", 80*time.Second), "it is running, as attic last said; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh --data-dir /of/the/hub connections resume attic"},
+		"silent for longer than leases": {conn(store.Active, false, "dead", 80*time.Second), "it is running, as attic last said; the link is down; when the host is back, it says what became of the agent; only if the host is gone for good: spawnmesh --data-dir /of/the/hub connections revoke attic --reason WHY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
-			said := (&app{}).whyRunning(v, test.conn())
+			said := whyText(v, test.conn())
 
-			require.Equal(t, test.want, regexp.MustCompile(`\d+s ago`).ReplaceAllString(said, "N ago"))
+			require.Equal(t, test.want, said)
 		})
 	}
 }
@@ -92,11 +92,11 @@ func TestHowAnAgentStandsOnItsHost(t *testing.T) {
 		until *time.Time
 		runs  bool
 		want  string
-		waits []backlog.WhyReason
+		waits []commands.WhyReason
 	}{
 		"it waits":                      {commands.Queued, store.Active, nil, true, `^$`, nil},
-		"it waits for its next try":     {commands.Queued, store.Active, nil, true, `^it waits for its next try, not before \S+ \S+$`, []backlog.WhyReason{{Stage: "not_before"}}},
-		"it waits for more":             {commands.Queued, store.Active, nil, true, `^$`, []backlog.WhyReason{{Stage: "freeze"}, {Stage: "not_before"}}},
+		"it waits for its next try":     {commands.Queued, store.Active, nil, true, `^it waits for its next try, not before \S+ \S+$`, []commands.WhyReason{{Code: commands.CauseNotBefore}}},
+		"it waits for more":             {commands.Queued, store.Active, nil, true, `^$`, []commands.WhyReason{{Code: commands.CauseFreeze}, {Code: commands.CauseNotBefore}}},
 		"it runs":                       {commands.Running, store.Active, at(time.Hour), true, `^it is running here, as attempt 2$`, nil},
 		"its spoke is away":             {commands.Running, store.Active, at(time.Hour), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`, nil},
 		"its spoke is away too long":    {commands.Running, store.Active, at(-time.Minute), false, `^it was running here as attempt 2 until no spoke ran any more; its lease ended at \S+ \S+, and its shim has ended it then$`, nil},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -133,20 +132,6 @@ func (a *app) alignTo(w io.Writer, rows [][]string, limit int) error {
 	return nil
 }
 
-func (a *app) printJSON(v any) error {
-	enc := json.NewEncoder(a.out)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// printLine writes v as JSON on one line.
-func (a *app) printLine(v any) error {
-	enc := json.NewEncoder(a.out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
 // anys turns a list into what print wants for ndjson.
 func anys[T any](list []T) []any {
 	out := make([]any, len(list))
@@ -157,7 +142,7 @@ func anys[T any](list []T) []any {
 }
 
 // printable makes foreign text harmless on a terminal: what would move the
-// cursor, or turn the direction of reading, is shown as a dot.
+// cursor, break the line, or turn the direction of reading, is shown as a dot.
 func printable(s string) string {
 	return strings.Map(harmless, s)
 }
@@ -167,7 +152,7 @@ func inLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // harmless is a character, or what stands for one that is not.
 func harmless(r rune) rune {
-	if r != '\t' && r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+	if r != '\t' && r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {
 		return '·'
 	}
 	return r

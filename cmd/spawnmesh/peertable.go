@@ -142,11 +142,3 @@ func (a *app) seenOf(v connectionView) string {
 	}
 	return v.Liveness
 }
-
-// heardOf says when a spoke that is not linked was heard of.
-func heardOf(v connectionView) string {
-	if v.LastSeen == nil {
-		return "never heard of"
-	}
-	return "last heard of " + longAgo(*v.LastSeen)
-}

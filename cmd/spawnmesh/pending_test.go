@@ -53,16 +53,16 @@ func TestAConnectionShowsWhatIsStillToBeSaid(t *testing.T) {
 	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", Authority: store.Obeys, State: store.Active}}}
 	v.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked}
 
-	require.NoError(t, a.printConnection(v))
+	require.NoError(t, a.printConnection(served(v)))
 	v.Refuses, v.Differs, v.Linked, v.By = nil, "it was restored", true, "uid:7"
 	v.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"}
-	require.NoError(t, a.printConnection(v))
-	require.NoError(t, a.printConnections([]connectionView{v}))
+	require.NoError(t, a.printConnection(served(v)))
+	require.NoError(t, a.printConnections([]connectionView{served(v)}))
 	v.State, v.Untold = store.Revoked, true
-	require.NoError(t, a.printConnection(v))
+	require.NoError(t, a.printConnection(served(v)))
 
-	require.Equal(t, 1, strings.Count(out.String(), "refused    signs with the key k1, which has ended here (KEY_REVOKED), so nothing of it is taken; its operator has to tell a newer one\n"), out.String())
-	require.Equal(t, 1, strings.Count(out.String(), "\ndiffers    it was restored\n"), out.String())
+	require.Equal(t, 1, strings.Count(out.String(), "trouble    signs with the key k1, which has ended here (KEY_REVOKED), so nothing of it is taken; its operator has to tell a newer one\n"), out.String())
+	require.Equal(t, 1, strings.Count(out.String(), "\ntrouble    nothing is relayed: it was restored\n"), out.String())
 	require.Equal(t, 1, strings.Count(out.String(), "\nlab: nothing is relayed: it was restored\n"), out.String())
 	require.Regexp(t, `(?m)^state      suspended by lab\nsuspended  by lab: lunch\nhere       active since \S+ \S+ by uid:7\n`, out.String())
 	require.Equal(t, 1, strings.Count(out.String(), "told       not yet: lab is told when it can be reached; let this spoke run until then\n"), out.String())

@@ -183,6 +183,9 @@ func (a *app) policyReload(ctx context.Context) error {
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Policy}})
 	}
+	if len(v.Lifted) > 0 {
+		fmt.Fprintf(a.err, "limits are lifted of: %s\n", strings.Join(v.Lifted, ", "))
+	}
 	if v.Policy == v.Was {
 		fmt.Fprintf(a.out, "policy %s stays in force: no rule has changed; values of variables were read again\n", v.Policy)
 		return nil

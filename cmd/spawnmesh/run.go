@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/config"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
@@ -34,6 +35,8 @@ type runner struct {
 	hub                *hub.Hub // nil for a spoke alone
 	spoke              *spoke.Spoke
 	drain, lease, beat days
+	hung               days // how long an agent may show no sign, and
+	over, patience     days // run beyond its estimate, and then tell no progress
 	inbox              store.InboxBound
 	ready              string // file
 	logs               logChoice
@@ -51,9 +54,13 @@ type runner struct {
 // spokeFlags adds the flags of who runs agents.
 func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	r.drain, r.lease, r.beat = days(10*time.Second), days(spoke.DefaultLease), days(node.DefaultInterval)
+	r.hung, r.over, r.patience = days(commands.HungAfter), days(spoke.DefaultOverrunAfter), days(spoke.DefaultOverrunPatience)
 	f.IntVar(&r.spoke.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
 	f.Var(&r.lease, "lease", "how long an agent may outlive its spoke")
 	f.Var(&r.beat, "heartbeat", "time between two signs of life")
+	f.Var(&r.hung, "hung-after", "how long an agent may show no sign of work\nbefore its verdict is hung")
+	f.Var(&r.over, "overrun-after", "how long an agent may run beyond its estimate\nbefore that is warned of")
+	f.Var(&r.patience, "overrun-patience", "how long it may then tell no progress before\nit is ended")
 	f.Var(sizeVar(&r.inbox.Bytes, 16<<30), "inbox-per-peer", "keep `SIZE` of a peer's messages until they are old; more waits on its side")
 	f.Var(sizeVar(&r.inbox.All, 64<<30), "inbox-total", "keep `SIZE` of the messages of all peers")
 	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
@@ -95,6 +102,7 @@ func (r *runner) checkSettings() error {
 	}
 	s, beat := r.spoke, time.Duration(r.beat)
 	s.Drain, s.Lease = time.Duration(r.drain), time.Duration(r.lease)
+	s.OverrunAfter, s.OverrunPatience = time.Duration(r.over), time.Duration(r.patience)
 	if s.Slots < 1 || s.Slots > 10000 || s.Lease < time.Second || s.Lease > backlog.MaxLease || beat < 100*time.Millisecond || beat > time.Hour {
 		return misuse("--slots is from 1 to 10000, --lease from 1s to 24h, --heartbeat from 100ms to 1h")
 	}
@@ -153,9 +161,11 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := r.configure(); err != nil {
 		return err
 	}
+	r.a.neverWait()
 	_, restore := r.a.share(true)
 	defer restore()
 	r.log = r.logs.logger(r.a)
+	r.a.tellLosses(r.log)
 	r.working = make(chan struct{})
 	hangups := make(chan os.Signal, 1) // from here on none ends the process
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -188,7 +198,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { r.closeTracer(ctx, tracer) }()
-	n := node.Node{Instance: in, Tracer: tracer, API: served, Version: version(), Interval: time.Duration(r.beat), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
+	n := node.Node{Instance: in, Tracer: tracer, API: served, Version: version(), Interval: time.Duration(r.beat), HungAfter: time.Duration(r.hung), Log: r.log, Hub: r.hub, Spoke: r.spoke, Hurry: r.a.hurry}
 	n.Ready = func(link string) {
 		l.done()
 		r.sayReady(ctx, in, link, served)

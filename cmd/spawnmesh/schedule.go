@@ -96,7 +96,7 @@ func (a *app) printSchedule(v api.Schedule) error {
 		list = append(list, askedOf(v.Spec)...)
 		list.add("retries", retriesOf(v.Spec))
 	}
-	list.add("labels", labelText(commands.Labels(v.Labels)))
+	list.add("labels", commands.Labels(v.Labels).Text())
 	if v.LastTask != "" {
 		list.add("last", commands.ShortID(v.LastTask)+" at "+localTime(v.LastFiredAt))
 	}

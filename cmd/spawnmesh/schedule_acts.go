@@ -12,7 +12,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // changeSchedule changes one, and says what has become of it.
@@ -105,7 +104,7 @@ func (a *app) resumeRestored(c *cobra.Command, v api.ScheduleChange) error {
 	}
 	var resumed []api.Schedule
 	for _, s := range list.Items {
-		if s.State != api.ScheduleStatePaused || s.Why != store.Restored {
+		if !s.Restored {
 			continue
 		}
 		if s, err = control.Answer(client.API().ChangeScheduleWithResponse(c.Context(), s.Name, v)); err != nil {

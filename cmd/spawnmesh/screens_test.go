@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
@@ -75,11 +76,13 @@ var typedLineOf = regexp.MustCompile(`^ +(spawnmesh|git|echo|eval|\S+\s*=|\S*--)
 // fill makes something for every list to show.
 func fill(t *testing.T, h hand) {
 	t.Helper()
-	for i, command := range [][]string{{"true"}, {"false"}, {"sh", "-c", "exit 3"}} {
+	// The last one runs for long enough that the spoke tells of its start, too.
+	for i, command := range [][]string{{"true"}, {"false"}, {"sh", "-c", "sleep 1; exit 3"}} {
 		id := fmt.Sprintf("0193a3c0-2222-7aaa-8bbb-77f4a4fefe0%d", i)
 		h.do(append([]string{"spawn", "--spoke", "attic", "--id", id, "--title", "nightly run, step " + strconv.Itoa(i) + ": 夜間 of all that is kept", "--"}, command...)...)
 		h.ends(id)
 	}
+	require.Eventually(t, func() bool { return strings.Contains(h.do("spokes", "-o", "json"), `"running": 0`) }, stuck, 50*time.Millisecond)
 	for _, line := range []string{"invite --name loft", "backlog create --id A1 --title schema --priority 5", "backlog create --id A2 --title service --depends-on A1",
 		"budget create money --dimension usd --hard 1", "quota create few --concurrent 1", "freeze --scope lane:slow --reason x"} {
 		h.do(strings.Fields(line)...)

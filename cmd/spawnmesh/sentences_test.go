@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -55,10 +57,10 @@ func TestHowAnAgentStands(t *testing.T) {
 	tests["it was lost; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"] =
 		hub.AgentView{Mirror: store.Mirror{State: commands.Failed, Reason: commands.ExecutorDied}} // as a viewer sees it
 	for want, v := range tests {
-		require.Equal(t, want, clauseOf(v))
+		require.Equal(t, want, v.Clause())
 	}
 	waited := store.Mirror{State: commands.Unavailable, Reason: commands.LinkRevoked, StartedAt: &began, Attempt: 1, Attempts: []commands.Ended{{Attempt: 1, Outcome: commands.Interrupted}}}
-	require.Equal(t, "it could not be run (link_revoked)", clauseOf(hub.AgentView{Mirror: waited}), "it did not run when the connection was revoked")
+	require.Equal(t, "it has run, and was to run again when the connection was revoked (link_revoked)", hub.AgentView{Mirror: waited}.Clause())
 	revoked := tests["the connection was revoked while it ran; what became of it is not known here"]
 	require.Contains(t, agentPairs(agentView{AgentView: revoked}),
 		[]string{"state", "unavailable (link_revoked): the connection was revoked while it ran; what became of it is not known here"})
@@ -124,6 +126,12 @@ func TestAKillThatComesTooLate(t *testing.T) {
 	require.Equal(t, "agent 7 has ended already: completed", endedBefore(killed(commands.Completed, false)).Why)
 }
 
+// whyText is what a person reads of an agent, without times.
+func whyText(v hub.AgentView, conn connectionView) string {
+	said := (&app{dataDir: "/of/the/hub"}).reasonLines(hub.Why(v, conn.SpokeView))
+	return regexp.MustCompile(` \((since|until)[^)]*\)`).ReplaceAllString(strings.ReplaceAll(said, "\n", "; "), "")
+}
+
 // What a spoke has accepted it runs, also while nobody hears of it.
 func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	t.Parallel()
@@ -131,7 +139,7 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	conn := func(state store.ConnState, linked bool, says commands.ConnectionView) connectionView {
 		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: "late", Slots: 4, Says: says}}
 	}
-	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic"}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", AcceptedAt: &now, Task: "7"}}
+	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued, AcceptedAt: &now, Task: "7"}}
 	again := accepted
 	again.Attempt = 1
 	second := accepted
@@ -143,8 +151,8 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	differs := conn(store.Active, true, holds)
 	differs.Differs = "it was restored"
 	heard := now.Add(-5 * time.Minute)
-	silent, held := conn(store.Active, true, commands.ConnectionView{}), conn(store.Suspended, false, commands.ConnectionView{})
-	silent.LastSeen, silent.Running, held.LastSeen = &heard, 4, &heard
+	silent := conn(store.Active, true, commands.ConnectionView{})
+	silent.LastSeen, silent.Running = &heard, 4
 	alive := silent
 	alive.Liveness = "alive"
 	kept := conn(store.Active, true, commands.ConnectionView{})
@@ -153,24 +161,25 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		agent hub.AgentView
 		conn  connectionView
 	}{
-		"it waits for the connection with attic, which is suspended":                                                                           {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
-		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed":         {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
-		"it waits until attic resumes the connection, which it has suspended: holiday":                                                         {ordered, conn(store.Active, true, holds)},
-		"it waits for the link with attic, which is down (never heard of)":                                                                     {ordered, conn(store.Active, false, commands.ConnectionView{})},
-		"attic has accepted it and may have started it; what became of it is told when the link, which is down (never heard of), is up":        {accepted, conn(store.Active, false, commands.ConnectionView{})},
-		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                              {accepted, differs},
-		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + inboxNext: {ordered, kept},
-		"it waits for attic to accept it":                                                      {ordered, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for a free slot on attic, which has 4; attic was last heard of 5m ago":       {accepted, silent},
+		"it waits for the connection with attic, which is suspended":                                                                                      {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed":                    {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
+		"it waits until attic resumes the connection, which it has suspended: holiday":                                                                    {ordered, conn(store.Active, true, holds)},
+		"it waits for the link with attic, which is down (never heard of)":                                                                                {ordered, conn(store.Active, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the link, which is down (never heard of), is up":                   {accepted, conn(store.Active, false, commands.ConnectionView{})},
+		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                                         {accepted, differs},
+		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + federation.InboxNext: {ordered, kept},
+		"it waits for attic to accept it": {ordered, conn(store.Active, true, commands.ConnectionView{})},
+		"it waits for a free slot on attic, which has 4; attic is late with its heartbeats":    {accepted, silent},
 		"it waits for a free slot on attic, which has 4; 1 order of this hub stands before it": {second, alive},
-		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed; attic was last heard of 5m ago": {accepted, held},
 		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for a free slot on attic, which has 4": {accepted, busy},
 		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why 7":                        {accepted, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for attic, which starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when its host has mended that": {accepted, full},
 	}
 	for want, tt := range tests {
-		require.Equal(t, want, (&app{dataDir: "/of/the/hub"}).whyQueued(tt.agent, tt.conn))
+		said := whyText(tt.agent, tt.conn)
+
+		require.True(t, strings.HasPrefix(said, want), "%s\nis not\n%s", said, want)
 	}
 }
 
@@ -218,6 +227,12 @@ lab: not linked: dialling lab:7422: refused
 	require.NotRegexp(t, `(?m)^(link|seen|agents) `, out.String())
 }
 
+// served is v with its reasons, as an instance serves it.
+func served(v connectionView) connectionView {
+	v.Reasons = v.Keeps()
+	return v
+}
+
 // A peer that refuses our key is seen in the list, with what to do.
 func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
 	t.Parallel()
@@ -225,7 +240,7 @@ func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
 	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
 		Says: commands.ConnectionView{State: "active", Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}}
 
-	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
+	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{served(v)}))
 
 	require.Contains(t, out.String(), "attic: refuses the key that this instance signs with (KEY_WINDOW); run: spawnmesh keys revoke ed25519:kkk --reason restored\n")
 }
@@ -237,7 +252,7 @@ func TestAPeerWhoseKeyHasEndedIsSeenInTheList(t *testing.T) {
 	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys},
 		Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}
 
-	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
+	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{served(v)}))
 
 	require.Contains(t, out.String(), "lab: signs with the key ed25519:kkk, which has ended here (KEY_WINDOW), so nothing of it is taken; its operator has to tell a newer one\n")
 }
@@ -261,7 +276,7 @@ func TestAPeerAboveItsRateIsSeenInTheList(t *testing.T) {
 		v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
 			Linked: tt.linked, Limited: tt.limited, Says: commands.ConnectionView{State: "active", Limited: tt.says}}}
 
-		require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{v}))
+		require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{served(v)}))
 
 		_, below, _ := strings.Cut(out.String(), "\n")
 		_, below, _ = strings.Cut(below, "\n")
@@ -366,4 +381,14 @@ func TestKeysAsATable(t *testing.T) {
 	require.Regexp(t, `^OF +USE +STATE +SINCE +KEY +SIGNS FOR +ENDED +VERIFIES UNTIL +ID\n`, text)
 	require.Regexp(t, `(?m) old .* 2030-01-02 00:00:00 +2030-01-09 00:00:00 +ed25519:o+$`, text)
 	require.Regexp(t, `(?m)^attic .* - +2030-01-08 00:00:00 +ed25519:p+$`, text)
+}
+
+// Data of an agent that are long are shown by their beginning, on one line, with where all of them are.
+func TestLongDataIsShownByItsBeginning(t *testing.T) {
+	t.Parallel()
+	short, long := `{"a": 1}`, `"`+strings.Repeat("é", 300)+`"`
+
+	require.Equal(t, short, dataGlance(commands.Result{Data: short}))
+	require.Equal(t, `"`+strings.Repeat("é", 199)+`… (602 bytes; all of it with -o json)`, dataGlance(commands.Result{Data: long}))
+	require.Empty(t, dataGlance(commands.Result{}))
 }

@@ -29,6 +29,8 @@ type spawnFlags struct {
 	stdin        bool
 	input        string // what --stdin has brought
 	timeout      days
+	estimate     days
+	backoff      days
 	expires      days
 	isolation    string
 	wait, follow bool
@@ -104,8 +106,10 @@ func (f *spawnFlags) fields(fl *pflag.FlagSet) {
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
+	fl.Var(&f.backoff, "backoff", backoffHelp)
 	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost has failed (fail), or runs\nagain once even without a retry (rerun)")
 	fl.Var(&f.timeout, "timeout", "end the agent after this long (default: the spoke's limit)")
+	fl.Var(&f.estimate, "estimate", "how long it is thought to take: warn long after it, then end it\nwhere it tells no progress")
 	fl.Var(&f.expires, "expires-in", "never start it later than this (default 24h, at most 7d)")
 	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same `KEY` is the same spawn")
 }
@@ -160,8 +164,9 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 // complete makes the request of what was said, and reads the files that are named. Notes are for people.
 func (f *spawnFlags) complete() (notes []string, err error) {
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
+	f.req.Spawn.EstimateMS, f.req.Spawn.BackoffMS = time.Duration(f.estimate).Milliseconds(), time.Duration(f.backoff).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()
-	if f.req.Labels, err = labelsOf(f.labels); err != nil {
+	if f.req.Labels, err = labelsOf("--label ", f.labels); err != nil {
 		return nil, err
 	}
 	if notes, err = f.environment(); err != nil {

@@ -122,7 +122,7 @@ func speaksJSON(format string) func(b board) {
 		}
 		for _, line := range []string{"create --id A1 --title x", "create --id A2 --title x --depends-on A1", "create --id A3 --title x", "create --id A4 --title x", "list", "list --phase none",
 			"list --ready-only", "show A1", "stats", "audit", "audit A1", "why A2", "claim --id A1", "grant verify grant:A1", "renew --fence fence:A1", "complete --fence fence:A1", "claim --id A3",
-			"release --fence fence:A3", "claim --batch 2", "claim", "claim --batch 2", "reclaim", "reclaim --id A3", "fail --id A3 --reason x", "retry A3", "cancel A3 --reason x",
+			"release --fence fence:A3", "claim --batch 2", "claim", "claim --batch 2", "reclaim", "reclaim --id A3", "fail --id A3 --reason x", "retry A3", "cancel A3 --reason x", "archive A3", "list --archived", "unarchive A3",
 			"block A4", "unblock A4", "pause A4 --reason x", "resume A4", "link --from A4 --to A1", "unlink --from A4 --to A1", "grant rotate"} {
 			out := b.do(append([]string{"-o", format}, say("backlog "+line)...)...)
 			values := requireFormat(b.t, format, line, out)

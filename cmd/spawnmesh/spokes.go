@@ -10,20 +10,15 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A spokeView is a spoke to one who gives it work.
 type spokeView struct {
 	connectionView
-	TakesWork bool                `json:"takes_work"`
-	Reasons   []backlog.WhyReason `json:"reasons"` // what keeps it from that
+	TakesWork bool `json:"takes_work"` // nothing keeps it from that
 }
 
-func (a *app) spokeViewOf(v connectionView) spokeView {
-	reasons := a.whatKeeps(v)
-	return spokeView{v, len(reasons) == 0, append([]backlog.WhyReason{}, reasons...)}
-}
+func spokeViewOf(v connectionView) spokeView { return spokeView{v, len(v.Reasons) == 0} }
 
 func (a *app) spokesCommand() *cobra.Command {
 	c := a.peerListCommand(&peerList{command: "spokes", authority: store.Commands, print: a.printSpokes})
@@ -55,7 +50,7 @@ func (a *app) printSpokes(views []connectionView) error {
 	}
 	list := make([]spokeView, 0, len(views))
 	for _, v := range views {
-		list = append(list, a.spokeViewOf(v))
+		list = append(list, spokeViewOf(v))
 	}
 	if err := printList(a, list, a.fillPeers(t, views)); err != nil || !a.forPeople() {
 		return err
@@ -101,5 +96,5 @@ func (a *app) spoke(ctx context.Context, c *control.Client, name string) (spokeV
 	case err == nil && !isSpoke(v):
 		err = commands.Refuse(commands.NotFound, "%s is a hub that this instance obeys, not a spoke of it", v.Name).Hinting("see").Running("connections", "show", v.Name)
 	}
-	return a.spokeViewOf(v), err
+	return spokeViewOf(v), err
 }

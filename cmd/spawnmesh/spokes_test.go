@@ -8,10 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
-	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // An operator sees which spokes take work, and why one does not.
@@ -44,7 +41,7 @@ func TestSpokesByHand(t *testing.T) {
 	var v spokeWhy
 	h.read(&v, 0, "why", "--spoke", "attic")
 	require.False(t, v.TakesWork)
-	require.Equal(t, "connection", v.Reasons[0].Stage)
+	require.Equal(t, commands.CauseConnection, v.Reasons[0].Code)
 	require.Equal(t, commands.Code("POLICY"), v.Refusals[0].Code)
 	h.do("connections", "revoke", "attic", "--reason", "sold", "--yes")
 	require.Regexp(t, `^1 ended; see: spawnmesh --data-dir \S+ spokes --all\n$`, h.do("spokes"))
@@ -68,48 +65,12 @@ func namesakes(t *testing.T, h hand) {
 	require.Contains(t, h.do("why", "A1"), "A1 is ready and nobody asks for it")
 }
 
-// Every reason that keeps a spoke from work is told, and nothing that is old.
-func TestWhatKeepsASpokeFromWork(t *testing.T) {
+// What keeps a spoke is shown with since when.
+func TestAVerdictSaysSinceWhen(t *testing.T) {
 	t.Parallel()
-	seen := time.Now().Add(-4 * time.Minute)
-	base := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{ID: "7", Name: "attic", State: store.Active, Authority: store.Commands, Since: seen, By: "uid:0", Reason: "sold"},
-		Linked: true, LinkedSince: &seen, Liveness: "alive", LastSeen: &seen, Slots: 4, Says: commands.ConnectionView{State: "active"}}}
-	tests := map[string]struct {
-		change func(v *connectionView)
-		says   []string
-	}{
-		"nothing":         {func(*connectionView) {}, nil},
-		"late is no fact": {func(v *connectionView) { v.Liveness, v.Running = "late", 4 }, nil},
-		"its end":         {func(v *connectionView) { v.State, v.Stopping, v.Linked = store.Revoked, true, false }, []string{"is revoked by uid:0: sold"}},
-		"a suspension":    {func(v *connectionView) { v.State, v.Linked = store.Suspended, false }, []string{"is suspended by uid:0: sold"}},
-		"its own":         {func(v *connectionView) { v.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, []string{"is suspended by attic: lunch"}},
-		"no link":         {func(v *connectionView) { v.Linked, v.Running, v.StartsNone = false, 4, "x" }, []string{"is not linked"}},
-		"never a link":    {func(v *connectionView) { v.Linked, v.LastSeen = false, nil }, []string{"is not linked, and was not heard of since this hub started"}},
-		"no word yet":     {func(v *connectionView) { v.LastSeen, v.Liveness = nil, "never seen" }, []string{"is linked, and has said nothing yet"}},
-		"silence":         {func(v *connectionView) { v.Liveness = "dead" }, []string{"is linked, and nothing is heard of it"}},
-		"its slots":       {func(v *connectionView) { v.Running = 4 }, []string{"has all of its 4 slots in use; what is ordered waits there"}},
-		"several": {func(v *connectionView) {
-			v.Stopping, v.Isolation, v.StartsNone, v.Differs, v.Full, v.Limited = true, commands.IsolationUnmet, "no disk", "restored", true, true
-			v.Says.Limited, v.Says.Full, v.Says.Refuses, v.Refuses = true, true, &commands.EndedKey{Key: "k1", Code: "KEY_REVOKED"}, &commands.EndedKey{Key: "k2", Code: "KEY_REVOKED"}
-			v.Queues = []federation.QueueView{{Queue: "reports of attic", Problem: "none was taken"}, {Queue: "logs of attic"}}
-		}, []string{"is stopping", "starts no program", "starts nothing now: no disk", "nothing is relayed: restored", "refuses the key", "signs with the key k2",
-			"takes less than", "sends more than", "keeps no more messages", "no more of its messages", "reports of attic: none"}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			v := base
-			tt.change(&v)
-
-			reasons := (&app{}).whatKeeps(v)
-
-			require.Len(t, reasons, len(tt.says), "%v", reasons)
-			for i, want := range tt.says {
-				require.Contains(t, reasons[i].What, want)
-			}
-		})
-	}
-	v := base
-	v.State = store.Suspended
-	require.Regexp(t, `^is suspended by uid:0: sold \(4m\)$`, (&app{output: "table"}).verdictOn(v))
+	since := time.Now().Add(-4 * time.Minute)
+	v := connectionView{Reasons: []commands.WhyReason{{Code: commands.CauseConnection, Text: "is suspended by uid:0: sold", Since: &since}}}
+	require.Equal(t, "is suspended by uid:0: sold (4m)", (&app{output: "table"}).verdictOn(v))
 	require.Regexp(t, `^is suspended by uid:0: sold since \d{4}-`, (&app{output: "wide"}).verdictOn(v))
+	require.Equal(t, "takes work", (&app{}).verdictOn(connectionView{}))
 }

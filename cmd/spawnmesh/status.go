@@ -23,11 +23,15 @@ import (
 // spoke answered; or, with Hub, as the host knows it where it runs.
 type agentView struct {
 	hub.AgentView
-	Hub   string              `json:"hub,omitempty"` // who ordered it
-	Dir   string              `json:"dir,omitempty"` // of its attempts
-	Asked *commands.TaskState `json:"asked,omitempty"`
+	Hub string `json:"hub,omitempty"` // who ordered it
+	Dir string `json:"dir,omitempty"` // of its attempts
+	// Session is what its runtime calls a conversation, and how that stands: of a host.
+	Session      string            `json:"session,omitempty"`
+	SessionState string            `json:"session_state,omitempty"`
+	Asked        *api.TaskStanding `json:"asked,omitempty"`
 	// Progress is what the agent has said of its progress last; nil = nothing, or it does not run.
-	Progress *api.TaskProgress `json:"progress,omitempty"`
+	Progress  *api.TaskProgress   `json:"progress,omitempty"`
+	LastError *commands.LastError `json:"last_error,omitempty"` // see [store.Mirror.Failure]
 	// KillIncomplete are processes that do not end although they were killed.
 	KillIncomplete []supervisor.Survivor `json:"kill_incomplete,omitempty"`
 
@@ -58,14 +62,14 @@ func (a *app) status(ctx context.Context, id string, ask bool) error {
 }
 
 // askSpoke asks the spoke of an agent how it stands, and says whom it waits for.
-func (a *app) askSpoke(ctx context.Context, c *control.Client, id string) (*commands.TaskState, error) {
+func (a *app) askSpoke(ctx context.Context, c *control.Client, id string) (*api.TaskStanding, error) {
 	v, err := agentNamed(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
 	l := a.lasting("asking " + cmp.Or(v.Spoke, "the spoke") + ", at most 10s")
 	defer l.done()
-	return control.Read[*commands.TaskState](c.API().AskTask(ctx, id))
+	return control.Read[*api.TaskStanding](c.API().AskTask(ctx, id))
 }
 
 // agentNamed asks for an agent as it is now.
@@ -74,7 +78,7 @@ func agentNamed(ctx context.Context, c *control.Client, id string) (agentView, e
 }
 
 func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bool) error {
-	var asked *commands.TaskState
+	var asked *api.TaskStanding
 	if ask {
 		var err error
 		if asked, err = a.askSpoke(ctx, c, id); err != nil {
@@ -98,14 +102,7 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 	if err := a.printLastLines(ctx, c, v); err != nil || v.State.Terminal() {
 		return err
 	}
-	if v.State == commands.AwaitingInput {
-		said, err := a.waitingFor(ctx, c, v.Task)
-		if err != nil || said != "" {
-			fmt.Fprint(a.err, "\n"+said)
-			return err
-		}
-	}
-	if v.Hub != "" {
+	if v.Hub != "" && v.State != commands.AwaitingInput {
 		return a.statusOnHost(ctx, v)
 	}
 	said, err := a.openOnHub(ctx, c, v.AgentView)
@@ -129,6 +126,33 @@ func (p *pairs) add(name, value string) {
 	}
 }
 
+// addWord adds what an agent has said of its own end, and where its supervisor saw another one.
+func (p *pairs) addWord(r commands.Result) {
+	if said := r.Reported; said != nil {
+		p.add("agent says", strings.TrimSuffix(said.As+": "+said.Text, ": "))
+		p.add("but", r.Contradicts())
+		if said.Cut {
+			p.add("left out", "data and artifacts of the agent: with its output they did not fit into one message")
+		}
+	}
+	for _, f := range r.Artifacts {
+		p.add("artifact", fmt.Sprintf("%s: %s, %d bytes, sha256 %s", f.Name, f.Path, f.Size, f.SHA256))
+	}
+	p.add("data", dataGlance(r))
+}
+
+// dataGlance is the beginning of the data that an agent has left, which may be long.
+func dataGlance(r commands.Result) string {
+	text := []rune(inLine(r.Data))
+	if len(text) <= mostData {
+		return string(text)
+	}
+	return fmt.Sprintf("%s… (%d bytes; all of it with -o json)", string(text[:mostData]), len(r.Data))
+}
+
+// mostData is how many characters of the data of an agent a person is shown.
+const mostData = 200
+
 // printAgent shows one agent, and of each stream in its result the last lines; below 0: all that is there.
 func (a *app) printAgent(v agentView, lines int) error {
 	if !a.forPeople() {
@@ -140,6 +164,7 @@ func (a *app) printAgent(v agentView, lines int) error {
 		list.add("ended by", fmt.Sprintf("%s: %d of %d %s", b.Limit, b.Measured, b.Allowed, b.Unit))
 	}
 	list.add("limits", limitsIn(r.Exit))
+	list.addWord(r)
 	for _, p := range r.Reaped {
 		list.add("reaped", fmt.Sprintf("%d %s", p.Pid, p.Command))
 	}
@@ -179,7 +204,7 @@ func agentPairs(v agentView) pairs {
 	list.add("spoke", inConnection(v.Spoke, v.ConnState))
 	list.add("hub", inConnection(v.Hub, v.ConnState))
 	list.add("command", commandLine(v.Spec))
-	list.add("labels", labelText(v.Labels))
+	list.add("labels", v.Labels.Text())
 	list = append(list, askedOf(v.Spec)...)
 	list.add("state", v.InWords())
 	var refused commands.RefusedBody
@@ -191,7 +216,13 @@ func agentPairs(v agentView) pairs {
 			list.add("refused", r.String())
 		}
 	}
+	list.add("verdict", verdictWords(v))
 	list.add("progress", progressWords(v.Progress))
+	list.add("takes", takes(v))
+	list.add("estimate", estimateOf(v))
+	if v.Session != "" {
+		list.add("session", v.Session+" ("+v.SessionState+")")
+	}
 	list.add("policy", v.Policy) // of the spoke, the version that decided last
 	list.add("isolation", v.Isolation)
 	if v.ExitCode != nil {
@@ -199,6 +230,9 @@ func agentPairs(v agentView) pairs {
 	}
 	for _, line := range attemptsOf(v) {
 		list.add("attempt", line)
+	}
+	if !v.State.Terminal() { // else its sentence says it
+		list.add("last error", errorWords(v.LastError))
 	}
 	if r := retriesOf(v.Spec); r != "" {
 		list.add("retries", r)
@@ -210,15 +244,46 @@ func agentPairs(v agentView) pairs {
 	list.add("accepted", happened(v.AcceptedAt, v.AcceptedTold, v.CreatedAt))
 	list.add("started", happened(v.StartedAt, v.StartedTold, v.CreatedAt))
 	list.add(endedAs(v), happened(v.EndedAt, v.EndedTold, v.CreatedAt))
+	list.add("archived", stamp(v.ArchivedAt, nil))
 	if v.StartedAt == nil && !v.State.Terminal() {
 		list.add("expires", v.ExpiresAt.Local().Format(time.DateTime)+" (not started later than this)")
 	}
-	list.add(killWord(v), killOf(v))
+	list = append(list, v.ends()...)
+	list.add("pause", v.PauseSaid())
 	for _, p := range v.KillIncomplete {
 		list.add("kill incomplete", fmt.Sprintf("process %d (%s) is in state %s at %q and does not end; it is killed again every 10 s", p.Pid, p.Command, p.State, p.Wchan))
 	}
 	list.add("directory", v.Dir)
 	return list
+}
+
+// verdictWords say what an agent is at, and what shows it.
+func verdictWords(v agentView) string {
+	if v.Verdict == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: %s", v.Verdict.Word, v.Verdict.Evidence)
+}
+
+// takes is what the processes of an agent take.
+func takes(v agentView) string {
+	if v.Memory == 0 && v.CPUMS == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of memory, %s of processor time so far", mebibytes(v.Memory), time.Duration(v.CPUMS)*time.Millisecond)
+}
+
+// estimateOf is how long an agent is thought to take, and whether it takes much longer.
+func estimateOf(v agentView) string {
+	var s commands.Spawn
+	_ = json.Unmarshal(v.Spec, &s) // our own hub wrote it
+	switch {
+	case s.EstimateMS == 0:
+		return ""
+	case v.Overrun:
+		return commands.Lasting(s.Estimate()) + "; it takes much longer, and is ended where it tells no progress"
+	}
+	return commands.Lasting(s.Estimate())
 }
 
 // askedOf says what an order demands of its spoke, and which variables it sets: names only.
@@ -269,32 +334,28 @@ func limitsIn(exit commands.Exit) string {
 	return text
 }
 
-// killWord is what an end that was ordered is called.
-func killWord(v agentView) string {
-	var kill commands.Kill
-	if v.Kill != nil && json.Unmarshal(v.Kill, &kill) == nil {
-		return kill.Word()
+// ends are the orders to end an agent.
+func (v agentView) ends() (list pairs) {
+	if k := store.ReadKill(v.Kill); k != nil {
+		said := orderedEnd(k)
+		if v.ProtocolCancel == "unavailable" && !v.State.Terminal() {
+			said += " (its spoke has not taken it yet)"
+		}
+		list.add(k.Word(), said)
 	}
-	return "kill"
+	if k := store.ReadKill(v.RefusedKill); k != nil {
+		list.add(k.Word(), orderedEnd(k)+"; "+v.NotKilled())
+	}
+	return list
 }
 
-// killOf says who ordered the end of an agent, and why; "" when nobody did.
-func killOf(v agentView) string {
-	var kill struct {
-		Reason, By string
-		At         *time.Time // the host's own kills have none
+// orderedEnd says who ordered the end of an agent, and why.
+func orderedEnd(k *store.OrderedKill) string {
+	by := k.By
+	if k.At != nil { // the host's own kills have none
+		by += k.At.Local().Format(" at " + time.DateTime)
 	}
-	if v.Kill == nil || json.Unmarshal(v.Kill, &kill) != nil {
-		return ""
-	}
-	if kill.At != nil {
-		kill.By += kill.At.Local().Format(" at " + time.DateTime)
-	}
-	said := fmt.Sprintf("ordered by %s: %s", kill.By, kill.Reason)
-	if v.ProtocolCancel == "unavailable" && !v.State.Terminal() {
-		said += " (its spoke has not taken it yet)"
-	}
-	return said
+	return fmt.Sprintf("ordered by %s: %s", by, k.Reason)
 }
 
 // shortOf is the short id of a task; "" of none.
@@ -325,9 +386,9 @@ func retriesOf(spec json.RawMessage) string {
 	_ = json.Unmarshal(spec, &s) // our own hub wrote it
 	switch {
 	case s.OnLoss == commands.LossReruns:
-		return fmt.Sprintf("at most %d, after a loss at most %d", s.MaxRetries, s.Losses())
+		return fmt.Sprintf("at most %d, after a loss at most %d", s.MaxRetries, s.Losses()) + backoffWords(s.BackoffMS)
 	case s.MaxRetries > 0:
-		return fmt.Sprintf("at most %d", s.MaxRetries)
+		return fmt.Sprintf("at most %d", s.MaxRetries) + backoffWords(s.BackoffMS)
 	}
 	return ""
 }

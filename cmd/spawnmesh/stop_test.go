@@ -89,7 +89,7 @@ func TestASpokeThatStopsIsNotChosen(t *testing.T) {
 	require.NoError(t, s.Cmd.Process.Signal(syscall.SIGTERM))
 
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the heartbeat", func() (bool, error) {
-		return strings.Contains(h.do("connections", "list"), "\nattic: is stopping, and starts nothing more\n"), nil
+		return strings.Contains(h.do("connections", "list"), "\nattic: is stopping, and starts nothing more; "), nil
 	}))
 	h.refused(exitNoSpoke, "attic is stopping", "spawn", "--any", "--", "true")
 	waits := h.spawn("--spoke", "attic", "--", "true")

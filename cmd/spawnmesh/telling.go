@@ -59,22 +59,20 @@ func (t *teller) once(ctx context.Context) (ended bool) {
 	if err != nil {
 		return false
 	}
-	about := fmt.Sprint(v.Conn, v.State, v.Attempt, v.AcceptedAt != nil, conn.State, conn.Linked, conn.Liveness == "dead", conn.StartsNone, conn.Full, conn.Differs, conn.Says.State, conn.Stopping, conn.Running >= conn.Slots)
+	first := hub.Why(v.AgentView, conn.SpokeView)[0]
+	about := fmt.Sprint(v.Conn, v.State, v.Attempt, v.AcceptedAt != nil, conn.State, conn.Linked, first.Code)
 	if about == t.said {
 		return false
 	}
 	t.said = about
-	t.to.progress(printable(fmt.Sprintf("%s on %s: %s", commands.ShortID(v.Task), v.Spoke, t.a.standsOnHub(v.AgentView, conn))))
+	t.to.progress(printable(fmt.Sprintf("%s on %s: %s", commands.ShortID(v.Task), v.Spoke, stands(v.AgentView, first))))
 	return false
 }
 
-// standsOnHub says of an agent that has not ended what it waits for, or that it runs.
-func (a *app) standsOnHub(v hub.AgentView, conn connectionView) string {
-	if v.State == commands.Queued {
-		return a.whyQueued(v, conn)
-	}
-	said := a.whyRunning(v, conn)
-	if v.Attempt > 1 {
+// stands says of an agent that has not ended what it waits for first, or that it runs.
+func stands(v hub.AgentView, first commands.WhyReason) string {
+	said := first.Text
+	if v.State != commands.Queued && v.Attempt > 1 {
 		said = fmt.Sprintf("attempt %d, %s", v.Attempt, said)
 	}
 	return said

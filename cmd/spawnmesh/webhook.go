@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) webhookCommand() *cobra.Command {
@@ -48,6 +49,8 @@ with POST, until it is answered with a status from 200 to 299.
 --on says of what it is told:
 
   task.status_changed       an agent got into another state
+  agent.progress            it said how far it is, at most every 10 seconds
+  agent.overrun             it runs much longer than estimated
   connection.state_changed  a connection was made, suspended, resumed or ended
   connection.link_changed   a link went up or down
 
@@ -91,10 +94,13 @@ func (a *app) sayWebhook(v api.Webhook, what string) error {
 	return err
 }
 
-// doing says in a word how a webhook does.
+// doing says in a word how a webhook does: one that a restore has disabled waits for somebody who knows whether it is wanted still.
 func doing(v api.Webhook) string {
 	if v.State == api.WebhookStateActive && v.Failures > 0 {
 		return "failing"
+	}
+	if v.Why == store.Restored {
+		return store.Restored
 	}
 	return string(v.State)
 }

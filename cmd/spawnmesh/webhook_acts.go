@@ -10,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) webhookTestCommand() *cobra.Command {
@@ -143,17 +144,56 @@ func (a *app) webhookDisableCommand() *cobra.Command {
 
 func (a *app) webhookEnableCommand() *cobra.Command {
 	v := api.WebhookChange{State: api.WebhookStateActive}
+	all := false
 	c := &cobra.Command{
-		Use: "enable NAME", Short: "Tell a webhook again what changes", Args: cobra.ExactArgs(1),
+		Use: "enable NAME", Short: "Tell a webhook again what changes", Args: cobra.MaximumNArgs(1),
 		Long: `Tell a webhook again what changes from now on. First it is told which events it was
-not told of (events.gap).`,
-		Example: "  spawnmesh webhook enable pager",
+not told of (events.gap).
+
+A hub that was restored from a backup has disabled its webhooks (restored), and has
+those again that were deleted since: delete these first. With --all all the others go
+on. What somebody has disabled stays so.`,
+		Example: "  spawnmesh webhook enable pager\n  spawnmesh webhook enable --all",
 		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case all == (len(args) == 1):
+				return misuse("enable takes the name of a webhook, or --all").Hinting("see").Running("webhook", "list")
+			case all:
+				return a.enableRestored(c, v)
+			}
 			return a.changeWebhook(c, args[0], v, "is told of what changes from now on")
 		},
 	}
+	c.Flags().BoolVar(&all, "all", false, "all that were disabled because the hub was restored from a backup")
 	c.Flags().StringVar(&v.Reason, "reason", "", "record `WHY`")
 	return c
+}
+
+// enableRestored lets those go on that a restore has disabled.
+func (a *app) enableRestored(c *cobra.Command, v api.WebhookChange) error {
+	client, err := a.client()
+	if err != nil {
+		return err
+	}
+	list, err := control.Answer(client.API().ListWebhooksWithResponse(c.Context()))
+	if err != nil {
+		return err
+	}
+	var enabled []api.Webhook
+	for _, w := range list.Items {
+		if w.State != api.WebhookStateDisabled || w.Why != store.Restored {
+			continue
+		}
+		if w, err = control.Answer(client.API().ChangeWebhookWithResponse(c.Context(), w.ID, v)); err != nil {
+			return fmt.Errorf("%d webhooks go on, and then: %w", len(enabled), err)
+		}
+		enabled = append(enabled, w)
+	}
+	if len(enabled) == 0 && a.forPeople() {
+		_, err := fmt.Fprintln(a.out, "no webhook is disabled because of a restore")
+		return err
+	}
+	return a.printWebhooks(enabled)
 }
 
 func (a *app) webhookDeleteCommand() *cobra.Command {

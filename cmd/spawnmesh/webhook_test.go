@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // An example is docs/examples/webhook/receiver.go, as it is described.
@@ -134,7 +136,7 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 		return w.Failures >= 5, nil
 	}))
 	h.refused(exitUnreachable, "connection refused", "webhook", "test", "board")
-	require.Regexp(t, `(?m)^webhook board +WRONG: it fails since .*: dial tcp .*connection refused; one delivery at a time is tried`, h.run("", "doctor").out)
+	require.Regexp(t, `(?m)^webhook board +WRONG: it fails since [-0-9T:Z]+; one delivery at a time is tried`, h.run("", "doctor").out)
 	require.Regexp(t, `(?m)^board +failing +https://localhost`, h.do("webhook", "list"))
 	require.Regexp(t, `(?m)^failing +\d+ in a row since `, h.do("webhook", "show", "board"))
 
@@ -163,8 +165,9 @@ func webhooksAreChanged(t *testing.T, h hand, e *example) {
 	h.do("webhook", "test", "board") // its receiver has the key of before
 	h.refused(exitMisuse, "needs a reason", "webhook", "disable", "board")
 	require.Equal(t, "webhook board is disabled\n", h.do("webhook", "disable", "board", "--reason", "its host moves"))
-	require.Regexp(t, `(?m)^webhook board +disabled: its host moves$`, h.run("", "doctor").out)
+	require.Regexp(t, `(?m)^webhook board +disabled; an owner sees why$`, h.run("", "doctor").out)
 	h.refused(exitConflict, "is disabled: nothing is sent to it", "webhook", "resend", "board", list.Items[0].ID)
+	require.Equal(t, "no webhook is disabled because of a restore\n", h.do("webhook", "enable", "--all"))
 	require.Contains(t, h.do("webhook", "enable", "board"), "is told of what changes from now on")
 	h.refused(exitMisuse, "add --yes if you mean it", "webhook", "delete", "board")
 	require.Equal(t, "webhook board is deleted\n", h.do("webhook", "delete", "board", "--yes"))
@@ -173,4 +176,33 @@ func webhooksAreChanged(t *testing.T, h hand, e *example) {
 	for _, action := range []string{"created", "resent", "rotated", "disabled", "enabled", "deleted"} {
 		require.Contains(t, audit, "webhook."+action)
 	}
+}
+
+// A list tells a webhook that a restore has disabled from one that somebody has.
+func TestARestoredWebhookIsToldApart(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]api.Webhook{
+		"restored": {State: api.WebhookStateDisabled, Why: store.Restored},
+		"disabled": {State: api.WebhookStateDisabled, Why: "its host moves"},
+		"failing":  {State: api.WebhookStateActive, Failures: 1},
+		"active":   {State: api.WebhookStateActive},
+	} {
+		require.Equal(t, want, doing(v))
+	}
+}
+
+// A result fits 60 columns, but for what people have written.
+func TestAResultFitsANarrowScreen(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	id := "01a21d27-44c0-73e9-a254-4bfac7de91f9"
+	m := api.SignedMessage{Kind: "agent.result", ID: id, Sha256: strings.Repeat("a", 64), Key: "ed25519:" + strings.Repeat("k", 43)}
+	v := api.TaskResult{ID: id, ShortID: "k7f3m2qp", State: "completed", Outcome: "completed", Provenance: api.Provenance{Conn: id, Attempt: 1, Order: m, Result: m}}
+
+	require.NoError(t, (&app{out: &out, output: "table"}).align(resultPairs(v), 0))
+
+	for line := range strings.Lines(out.String()) {
+		require.LessOrEqual(t, len(line), 61, line)
+	}
+	require.Contains(t, out.String(), "sha256 aaaaaaaaaaaaaaaa..., by ed25519:kkkkkkkk...\n")
 }

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -20,10 +19,14 @@ func (a *app) whyCommand() *cobra.Command {
 		Use: "why ID|NAME", Short: "Say why an agent or a task does not run, or a spoke takes no work", Args: cobra.MaximumNArgs(1),
 		Long: `Say why something does not go on, since when, and what would change it.
 
-Of an agent: on a hub as far as it knows, in the data directory of its spoke every
-reason, also while no spoke runs. Of a task of the backlog: what keeps it from being
-claimed. Of a spoke: what keeps it from taking work, and what its policy has refused
-lately.
+Of an agent: on a hub what is known there, and where it waits on its spoke, what that
+says when it is asked (up to 3 s); in the data directory of its spoke every reason,
+also while no spoke runs. Of a task of the backlog: what keeps it from being claimed.
+Of a spoke: what keeps it from taking work, and what its policy has refused lately.
+Of a hub, on the host of its spoke: what keeps its orders from being done there.
+
+With -o json each reason has a code, since and until when, on which spoke, what would
+change it (fix) and, where it is about a number, that (figure).
 
 A word that names an agent or a spoke is not looked for in the backlog; backlog why
 does that.`,
@@ -92,6 +95,8 @@ func (a *app) named(ctx context.Context, c *control.Client, word string) (*agent
 	switch {
 	case noSpoke == nil && code == commands.NotFound:
 		return nil, &s, nil
+	case s.ID != "" && !isSpoke(s.connectionView) && code == commands.NotFound:
+		return nil, &s, nil // a hub of this host
 	case both && err == nil:
 		return nil, nil, commands.Refuse(commands.Ambiguous, "%s names a spoke and the agent %s", commands.Clip(word), agent.ShortID).
 			Hinting("give that id, or ask of the spoke").Running("why", "--spoke", word)
@@ -101,42 +106,24 @@ func (a *app) named(ctx context.Context, c *control.Client, word string) (*agent
 	return &agent, nil, err
 }
 
+// askWhy is how long a spoke may take to say why an agent waits.
+const askWhy = "3s"
+
 func (a *app) whyAgent(ctx context.Context, c *control.Client, v agentView) error {
-	if v.State == commands.AwaitingInput && a.forPeople() {
-		said, err := a.waitingFor(ctx, c, v.Task)
-		if err != nil || said != "" {
-			fmt.Fprint(a.out, said)
-			return err
-		}
+	ask := ""
+	if v.Hub == "" {
+		ask = askWhy
 	}
-	if v.Hub != "" {
-		w, err := control.Answer(c.API().ExplainTaskWithResponse(ctx, v.Task))
-		if err != nil {
-			return err
-		}
-		if !a.forPeople() {
-			return a.print(w, []any{w}, table{names: []string{v.Task}})
-		}
+	w, err := control.Answer(c.API().ExplainTaskWithResponse(ctx, v.Task, &api.ExplainTaskParams{Ask: ask}))
+	switch {
+	case err != nil:
+		return err
+	case !a.forPeople():
+		return a.print(w, []any{w}, table{names: []string{v.Task}})
+	case v.Hub != "" && v.State != commands.AwaitingInput:
 		return a.printWhyHere(ctx, v, reasonsOf(w))
 	}
-	w := struct {
-		Task string `json:"id"`
-		Why  string `json:"why"`
-	}{v.Task, clauseOf(v.AgentView)}
-	if !v.State.Terminal() {
-		said, err := a.openOnHub(ctx, c, v.AgentView)
-		if err != nil {
-			return err
-		}
-		w.Why = said
-	}
-	if killOf(v) != "" {
-		w.Why += "; a " + killWord(v) + " was " + killOf(v)
-	}
-	if !a.forPeople() {
-		return a.print(w, []any{w}, table{names: []string{w.Task}})
-	}
-	_, err := fmt.Fprintln(a.out, printable(w.Why))
+	_, err = fmt.Fprintln(a.out, printable(a.reasonLines(each(w.Reasons, reasonFrom))))
 	return err
 }
 
@@ -158,49 +145,16 @@ func (a *app) printWhyHere(ctx context.Context, v agentView, w backlog.Why) erro
 	}
 	said := whyHere(v, w, runs)
 	if said == "" {
-		if err := a.printWhy(w); err != nil || killOf(v) == "" {
-			return err
+		err := a.printWhy(w)
+		for _, e := range v.ends() {
+			_, more := fmt.Fprintf(a.out, "  a %s was %s\n", e[0], printable(e[1]))
+			err = cmp.Or(err, more)
 		}
-		_, err := fmt.Fprintf(a.out, "  a %s was %s\n", killWord(v), printable(killOf(v)))
 		return err
 	}
-	if killOf(v) != "" {
-		said += "; a " + killWord(v) + " was " + killOf(v)
+	for _, e := range v.ends() {
+		said += "; a " + e[0] + " was " + e[1]
 	}
 	_, err = fmt.Fprintln(a.out, printable(said))
 	return err
-}
-
-// clauses say how an agent stands, by its state.
-var clauses = map[commands.State]string{
-	commands.Claimed:       "it is about to start",
-	commands.Running:       "it is running",
-	commands.AwaitingInput: "it waits for input",
-	commands.Completed:     "it has completed",
-	commands.Failed:        "it has failed",
-	commands.Cancelled:     "it was cancelled",
-	commands.Expired:       "it has expired",
-	commands.Unavailable:   "it could not be run",
-}
-
-// clauseOf says in one clause how an agent stands, and by which reason.
-func clauseOf(v hub.AgentView) string {
-	if v.Refused() {
-		return "it " + v.Sentence()
-	}
-	if _, unknown, found := strings.Cut(v.Sentence(), "("+string(commands.LinkRevoked)+"): "); found {
-		return unknown
-	}
-	if v.State == commands.Failed && v.Reason == commands.ExecutorDied {
-		lost := "it was lost"
-		if how, told := strings.CutPrefix(v.Sentence(), string(v.State)+": "); told { // a viewer is not told
-			lost += ": " + how
-		}
-		return lost + "; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"
-	}
-	clause, known := clauses[v.State]
-	if !known {
-		clause = "it is " + string(v.State)
-	}
-	return clause + strings.TrimPrefix(v.Sentence(), string(v.State))
 }

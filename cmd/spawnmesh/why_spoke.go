@@ -23,6 +23,9 @@ type spokeWhy struct {
 
 // whySpoke says what keeps a spoke from taking work.
 func (a *app) whySpoke(ctx context.Context, c *control.Client, v spokeView) error {
+	if !isSpoke(v.connectionView) {
+		return a.whyHub(v.connectionView)
+	}
 	w := spokeWhy{v, []store.Refusal{}}
 	most := lookedAt
 	agents, err := control.Read[control.Items[store.Mirror]](c.API().ListTasks(ctx, &api.ListTasksParams{Limit: &most}))
@@ -53,5 +56,19 @@ func (a *app) whySpoke(ctx context.Context, c *control.Client, v spokeView) erro
 		}
 		fmt.Fprintf(a.out, "  its policy has refused lately%s (%s, %s)\n", why, r.Code, longAgo(r.At))
 	}
+	return nil
+}
+
+// whyHub says what keeps orders of a hub from being done on this host.
+func (a *app) whyHub(v connectionView) error {
+	if !a.forPeople() {
+		return a.print(v, []any{v}, table{names: []string{v.Name}})
+	}
+	if len(v.Reasons) == 0 {
+		_, err := fmt.Fprintf(a.out, "nothing of the connection keeps orders of %s from being done here; of one agent, and of this host: %s\n", printable(v.Name), a.line("why", "ID"))
+		return err
+	}
+	fmt.Fprintf(a.out, "what keeps orders of %s from being done here:\n", printable(v.Name))
+	a.printReasons(v.Reasons)
 	return nil
 }

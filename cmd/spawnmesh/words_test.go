@@ -196,6 +196,7 @@ func TestExitCodes(t *testing.T) {
 		"a bad token":               {join.ErrToken, commands.Validation, 2},
 		"a variable that is bad":    {commands.Refuse(commands.BadEnv, "no"), commands.BadEnv, 2},
 		"a question without answer": {commands.Refuse(commands.NoAnswer, "no"), commands.NoAnswer, 11},
+		"a task that goes on":       {commands.Refuse(commands.NoResult, "no"), commands.NoResult, 12},
 		"a task nobody knows":       {commands.Refuse(commands.UnknownTask, "no"), commands.UnknownTask, 3},
 		"an answer to nothing":      {commands.Refuse(commands.ReUnknown, "no"), commands.ReUnknown, 3},
 		"a key used otherwise":      {commands.Refuse(commands.Idempotency, "no"), commands.Idempotency, 4},
@@ -446,7 +447,32 @@ func TestForeignTextIsHarmless(t *testing.T) {
 	require.Equal(t, "·[31mred·[0m", printable("\x1b[31mred\x1b[0m"))
 	require.Equal(t, "safe·exe.txt", printable("safe\u202eexe.txt"))
 	require.Equal(t, "··", printable("\r\u009b"))
+	require.Equal(t, "··", printable("\u2028\u2029"))
 	require.Equal(t, "größer 日本", printable("größer 日本"))
+}
+
+// JSON that is shown says the same, and has nothing raw that a terminal would obey.
+func TestJSONIsHarmless(t *testing.T) {
+	t.Parallel()
+	text := "größer 日本 😀\t\n\x1b[2J\x7f\u009b31m\u202eexe\u2066\u061c\u2028\u2029"
+	raw := json.RawMessage(`{"t":"` + "\u009b\u202e\u2028" + `"}`)
+	for _, output := range []string{"json", "ndjson"} {
+		var out, errs bytes.Buffer
+		a := &app{out: &out, err: &errs, output: output}
+		v := []any{text, raw}
+		require.NoError(t, a.print(v, []any{v}, table{}))
+		a.printError(commands.Refuse(commands.NotFound, "%s", text))
+
+		require.Equal(t, out.String()+errs.String(), printable(out.String()+errs.String()), output)
+		require.NotContains(t, out.String()+errs.String(), "\t")
+		require.Contains(t, out.String(), "größer 日本 😀")
+		var got []any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &got))
+		require.Equal(t, []any{text, map[string]any{"t": "\u009b\u202e\u2028"}}, got)
+		var said struct{ Error struct{ Message string } }
+		require.NoError(t, json.Unmarshal(errs.Bytes(), &said))
+		require.Equal(t, text, said.Error.Message)
+	}
 }
 
 func TestTablesLineUp(t *testing.T) {

@@ -26,7 +26,7 @@ While the spoke is away, as while it is restarted, they ask again for --patience
 attempt that was replaced, or is being ended, may say nothing more: exit code 4.`,
 	}
 	c.PersistentFlags().Var(&w.patience, "patience", "ask again for so long while the spoke is away")
-	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.checkpointCommand(), w.askCommand(), w.showCommand())
+	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.checkpointCommand(), w.askCommand(), w.withdrawCommand(), w.doneCommand(), w.failCommand(), w.showCommand())
 	return c
 }
 
@@ -196,7 +196,7 @@ func (w *worker) show(ctx context.Context) error {
 		list.add("deadline", v.Deadline.Local().Format(time.DateTime))
 	}
 	for _, q := range v.Questions {
-		list.add("question", q.ShortID+" "+q.State+": "+q.Text)
+		list.add("question", fmt.Sprintf("%s, %s: %s", q.Key, q.State, q.Text))
 		list.add("answer", q.Answer)
 	}
 	return w.a.align(list, 0)

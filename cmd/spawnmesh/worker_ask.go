@@ -29,7 +29,8 @@ answer is --default, else deny where that is an option; without either the exit 
 is 11.
 
 A question with the same --key is the same question: an agent that was interrupted,
-or runs again, asks once more and gets the answer, be it given meanwhile.`,
+or runs again, asks once more and gets the answer, be it given meanwhile. What it
+needs no answer to any more it withdraws.`,
 		Example: "  spawnmesh worker ask 'deploy now?' --key deploy --option allow --option deny",
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			q.Text, q.DeadlineMS = args[0], time.Duration(deadline).Milliseconds()
@@ -78,4 +79,26 @@ func (w *worker) await(ctx context.Context, ask door.Ask) error {
 	}
 	_, err := fmt.Fprintln(w.a.out, q.Answer)
 	return err
+}
+
+func (w *worker) withdrawCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "withdraw KEY", Short: "Withdraw a question that needs no answer any more", Args: cobra.ExactArgs(1),
+		Long: `Withdraw the question that was asked with --key KEY: people are not asked any more.
+The agent goes on, and may ask anew with another key. Where the question has its
+answer, or nobody has given one in time, the exit code is 4.`,
+		Example: "  spawnmesh worker withdraw deploy",
+		RunE: func(c *cobra.Command, args []string) error {
+			var v door.Attempt
+			if err := w.ask(c.Context(), http.MethodGet, "/v1/attempt", nil, &v); err != nil {
+				return err
+			}
+			for _, q := range v.Questions {
+				if q.Key == args[0] {
+					return w.ask(c.Context(), http.MethodDelete, "/v1/questions/"+q.ID, nil, nil)
+				}
+			}
+			return commands.Refuse(commands.NotFound, "this agent has asked nothing with the key %q", commands.Clip(args[0])).Hinting("see").Running("worker", "show")
+		},
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 )
 
 // An agent says how far it is, asks, and gets the answer of a person at the hub; people at both sides see all of it.
@@ -29,12 +31,16 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 	short := strings.Fields(h.do("inbox"))
 	require.Regexp(t, `(?m)^ID +AGENT +ON +AGE +DEADLINE +QUESTION\n\S+ +`+commands.ShortID(id)+` +attic +\S+ +in \S+ +deploy now\?\n$`, h.do("inbox"))
 	q := short[6]
-	require.Regexp(t, `(?m)^options +allow, deny\ndefault +deny\ntext +deploy now\?\n\ndiff\n`, h.do("inbox", "show", q))
+	require.Regexp(t, `(?m)^options +allow, deny\ndefault +deny\ntext +deploy now\?\n\ndata:\n  diff\n`, h.do("inbox", "show", q))
 	require.Regexp(t, `(?m)^\S+ +`+commands.ShortID(id)+` +here .* deploy now\?\n$`, s.do("inbox"))
 	for _, at := range []hand{h, s} {
-		require.Contains(t, at.do("why", id), `it asks, and waits until `)
-		require.Contains(t, at.do("why", id), `then the answer is "deny": deploy now?`)
-		require.Contains(t, at.run("", "status", id).err, "answer "+q+" --option 'allow|deny'")
+		said := regexp.MustCompile(`it asks: deploy now\?; if nobody answers, the answer is "deny" \(since .*, until .*\): .* answer ` + q + ` --option allow, or --option deny\n`)
+		require.Regexp(t, said, at.do("why", id))
+		require.Regexp(t, said, at.run("", "status", id).err)
+		var w api.TaskWhy
+		at.read(&w, 0, "why", id)
+		require.Equal(t, api.WhyQuestion, w.Reasons[0].Code)
+		require.Equal(t, "spawnmesh answer "+q+" --option allow, or --option deny", w.Reasons[0].Fix)
 	}
 	require.Regexp(t, `(?m)^progress +1 of 4 steps \(25%\): planning, `, s.do("status", id))
 	h.until(id, func(hub.AgentView) bool {
@@ -52,7 +58,7 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 	require.Contains(t, said, "got allow\nagain allow\n")
 	require.Contains(t, said, "code 11\n")
 	require.Contains(t, said, "code 2\n")
-	require.Regexp(t, `(?m)^answer +allow\nanswered +.* by uid:\d+\nreason +looked at it$`, s.do("inbox", "show", q))
+	require.Regexp(t, `(?m)^answer +allow\nanswered +.* by lab: uid:\d+\nreason +looked at it$`, s.do("inbox", "show", q))
 	s.refused(exitConflict, "has answered", "answer", q, "deny")
 	require.Equal(t, "", h.do("inbox", "-o", "name"))
 	h.refused(exitMisuse, "this is not inside an agent", "worker", "show")

@@ -26,7 +26,7 @@ func TestWorkspacesAreListed(t *testing.T) {
 	require.Contains(t, h.run("", "workspace", "list").err, "no workspaces yet; the first task makes one: spawnmesh --data-dir "+h.dir+" backlog create --title TEXT")
 	h.do("backlog", "create", "--title", "elsewhere", "--workspace", "zoo")
 	require.Equal(t, "WORKSPACE  READY\nzoo        1\n", h.do("workspace", "list"))
-	at := apiAt.FindStringSubmatch(m.Hub.LastWords())
+	at := hasSaid(t, m.Hub, apiAt)
 	require.NotNil(t, at)
 	o := away{t, t.TempDir()}
 	for name, workspace := range map[string]string{"all": "*", "one": "zoo"} {

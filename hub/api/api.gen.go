@@ -20,6 +20,24 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for AgentReportAs.
+const (
+	AgentReportAsDone   AgentReportAs = "done"
+	AgentReportAsFailed AgentReportAs = "failed"
+)
+
+// Valid indicates whether the value is a known member of the AgentReportAs enum.
+func (e AgentReportAs) Valid() bool {
+	switch e {
+	case AgentReportAsDone:
+		return true
+	case AgentReportAsFailed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BacklogTaskStatus.
 const (
 	BacklogTaskStatusBlocked BacklogTaskStatus = "blocked"
@@ -165,6 +183,8 @@ func (e DeliveryState) Valid() bool {
 const (
 	EventKindConnection EventKind = "connection"
 	EventKindLink       EventKind = "link"
+	EventKindOverrun    EventKind = "overrun"
+	EventKindProgress   EventKind = "progress"
 	EventKindRestored   EventKind = "restored"
 	EventKindStarted    EventKind = "started"
 	EventKindTask       EventKind = "task"
@@ -176,6 +196,10 @@ func (e EventKind) Valid() bool {
 	case EventKindConnection:
 		return true
 	case EventKindLink:
+		return true
+	case EventKindOverrun:
+		return true
+	case EventKindProgress:
 		return true
 	case EventKindRestored:
 		return true
@@ -448,6 +472,7 @@ func (e SigningKeyState) Valid() bool {
 
 // Defines values for TaskProtocolCancel.
 const (
+	TaskProtocolCancelRefused     TaskProtocolCancel = "refused"
 	TaskProtocolCancelSent        TaskProtocolCancel = "sent"
 	TaskProtocolCancelUnavailable TaskProtocolCancel = "unavailable"
 )
@@ -455,9 +480,29 @@ const (
 // Valid indicates whether the value is a known member of the TaskProtocolCancel enum.
 func (e TaskProtocolCancel) Valid() bool {
 	switch e {
+	case TaskProtocolCancelRefused:
+		return true
 	case TaskProtocolCancelSent:
 		return true
 	case TaskProtocolCancelUnavailable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskResultResultState.
+const (
+	TaskResultResultStateNotReady TaskResultResultState = "not_ready"
+	TaskResultResultStateReady    TaskResultResultState = "ready"
+)
+
+// Valid indicates whether the value is a known member of the TaskResultResultState enum.
+func (e TaskResultResultState) Valid() bool {
+	switch e {
+	case TaskResultResultStateNotReady:
+		return true
+	case TaskResultResultStateReady:
 		return true
 	default:
 		return false
@@ -509,6 +554,36 @@ func (e TaskState) Valid() bool {
 	case TaskStateRunning:
 		return true
 	case TaskStateUnavailable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskVerdictWord.
+const (
+	Asleep  TaskVerdictWord = "asleep"
+	CutOff  TaskVerdictWord = "cut off"
+	Hung    TaskVerdictWord = "hung"
+	Limited TaskVerdictWord = "limited"
+	Waiting TaskVerdictWord = "waiting"
+	Working TaskVerdictWord = "working"
+)
+
+// Valid indicates whether the value is a known member of the TaskVerdictWord enum.
+func (e TaskVerdictWord) Valid() bool {
+	switch e {
+	case Asleep:
+		return true
+	case CutOff:
+		return true
+	case Hung:
+		return true
+	case Limited:
+		return true
+	case Waiting:
+		return true
+	case Working:
 		return true
 	default:
 		return false
@@ -575,11 +650,160 @@ func (e WebhookState) Valid() bool {
 	}
 }
 
+// Defines values for WhyCode.
+const (
+	WhyBudget     WhyCode = "budget"
+	WhyCapability WhyCode = "capability"
+	WhyClock      WhyCode = "clock"
+	WhyConnection WhyCode = "connection"
+	WhyDependency WhyCode = "dependency"
+	WhyDisk       WhyCode = "disk"
+	WhyEnded      WhyCode = "ended"
+	WhyFreeze     WhyCode = "freeze"
+	WhyGrant      WhyCode = "grant"
+	WhyHistories  WhyCode = "histories"
+	WhyHost       WhyCode = "host"
+	WhyInbox      WhyCode = "inbox"
+	WhyIsolation  WhyCode = "isolation"
+	WhyKey        WhyCode = "key"
+	WhyKill       WhyCode = "kill"
+	WhyLane       WhyCode = "lane"
+	WhyLease      WhyCode = "lease"
+	WhyLimit      WhyCode = "limit"
+	WhyLink       WhyCode = "link"
+	WhyNotBefore  WhyCode = "not_before"
+	WhyOrder      WhyCode = "order"
+	WhyPolicy     WhyCode = "policy"
+	WhyQuestion   WhyCode = "question"
+	WhyQueue      WhyCode = "queue"
+	WhyQuota      WhyCode = "quota"
+	WhyRate       WhyCode = "rate"
+	WhyReview     WhyCode = "review"
+	WhySlots      WhyCode = "slots"
+	WhySpoke      WhyCode = "spoke"
+	WhyState      WhyCode = "state"
+	WhyStopping   WhyCode = "stopping"
+)
+
+// Valid indicates whether the value is a known member of the WhyCode enum.
+func (e WhyCode) Valid() bool {
+	switch e {
+	case WhyBudget:
+		return true
+	case WhyCapability:
+		return true
+	case WhyClock:
+		return true
+	case WhyConnection:
+		return true
+	case WhyDependency:
+		return true
+	case WhyDisk:
+		return true
+	case WhyEnded:
+		return true
+	case WhyFreeze:
+		return true
+	case WhyGrant:
+		return true
+	case WhyHistories:
+		return true
+	case WhyHost:
+		return true
+	case WhyInbox:
+		return true
+	case WhyIsolation:
+		return true
+	case WhyKey:
+		return true
+	case WhyKill:
+		return true
+	case WhyLane:
+		return true
+	case WhyLease:
+		return true
+	case WhyLimit:
+		return true
+	case WhyLink:
+		return true
+	case WhyNotBefore:
+		return true
+	case WhyOrder:
+		return true
+	case WhyPolicy:
+		return true
+	case WhyQuestion:
+		return true
+	case WhyQueue:
+		return true
+	case WhyQuota:
+		return true
+	case WhyRate:
+		return true
+	case WhyReview:
+		return true
+	case WhySlots:
+		return true
+	case WhySpoke:
+		return true
+	case WhyState:
+		return true
+	case WhyStopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// AgentReport What an agent has said of its own end. How it ended is what its supervisor saw.
+type AgentReport struct {
+	As AgentReportAs `json:"as"`
+
+	// Cut It left data or artifacts, too, which did not fit into the message of its spoke.
+	Cut  bool   `json:"cut,omitempty,omitzero"`
+	Text string `json:"text,omitempty,omitzero"`
+}
+
+// AgentReportAs defines model for AgentReport.As.
+type AgentReportAs string
+
 // Amount A quantity of a dimension such as usd, tokens or minutes, from 0, with at most six decimals.
 type Amount = json.Number
 
 // Amounts Amounts by dimension.
 type Amounts map[string]Amount
+
+// ArchiveSelection With neither, it is refused.
+type ArchiveSelection struct {
+	// Cursor Where to go on: next of the answer before.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+
+	// Labels Only those whose labels are so, as in a list of agents.
+	Labels string `json:"labels,omitempty,omitzero"`
+
+	// OlderThanMS Only those that have ended longer ago than this.
+	OlderThanMS int64 `json:"older_than_ms,omitempty,omitzero"`
+}
+
+// ArchiveSummary defines model for ArchiveSummary.
+type ArchiveSummary struct {
+	Archived int `json:"archived"`
+
+	// Next The cursor of the rest. Without it there are no more.
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// Artifact A file that an agent has left on the host of its spoke.
+type Artifact struct {
+	Name string `json:"name"`
+
+	// Path Inside of its working directory.
+	Path string `json:"path"`
+
+	// Sha256 When the agent named it.
+	Sha256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
 
 // AuditCheckpoint defines model for AuditCheckpoint.
 type AuditCheckpoint struct {
@@ -625,7 +849,7 @@ type AuditLeafList struct {
 	// Size How many leaves the tree has.
 	Size int64 `json:"size"`
 
-	// Strays With the last leaves, numbers of rows that are no leaves although the tree has passed them; the first ten.
+	// Strays With the last leaves, and where it was asked for, numbers of rows that are no leaves although the tree has passed them; the first ten.
 	Strays []int64 `json:"strays,omitempty,omitzero"`
 }
 
@@ -773,8 +997,14 @@ type BacklogTask struct {
 	Acceptance JSON   `json:"acceptance,omitempty,omitzero"`
 	Account    string `json:"account,omitempty,omitzero"`
 
+	// ArchivedAt Lists leave it out since then.
+	ArchivedAt *time.Time `json:"archived_at,omitempty"`
+
 	// Attempts Claims so far.
-	Attempts     int        `json:"attempts"`
+	Attempts int `json:"attempts"`
+
+	// BackoffMS How long the first retry waits at most; absent: 30 s.
+	BackoffMS    int64      `json:"backoff_ms,omitempty,omitzero"`
 	Body         string     `json:"body,omitempty,omitzero"`
 	Capabilities []string   `json:"capabilities,omitempty,omitzero"`
 	ClaimOwner   string     `json:"claim_owner,omitempty,omitzero"`
@@ -785,7 +1015,7 @@ type BacklogTask struct {
 	// DependsOn Keys, or ids where there is no key.
 	DependsOn []string `json:"depends_on"`
 
-	// Eligibility Of a queued one: ready, or what keeps it from being claimed, such as waiting_deps or over_budget.
+	// Eligibility Of a queued one: ready, or what keeps it from being claimed: waiting_deps, not_before, held, frozen, lane_paused, rate_limited, account_limited or over_budget.
 	Eligibility string     `json:"eligibility,omitempty,omitzero"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"`
 	Epoch       int64      `json:"epoch,omitempty,omitzero"`
@@ -810,6 +1040,7 @@ type BacklogTask struct {
 	// Kind card: worked on by who claims it; agent: run by the spoke of this instance.
 	Kind               string     `json:"kind"`
 	Lane               string     `json:"lane"`
+	LastError          *TaskError `json:"last_error,omitempty"`
 	LeaseUntil         *time.Time `json:"lease_until,omitempty"`
 	MaxRetries         int        `json:"max_retries"`
 	NotBefore          *time.Time `json:"not_before,omitempty"`
@@ -863,6 +1094,9 @@ type BacklogWhy struct {
 
 	// Reasons Every one, in the order in which a claim asks.
 	Reasons []WhyReason `json:"reasons"`
+
+	// Since When it came into its state.
+	Since time.Time `json:"since"`
 
 	// Task A task of the backlog of this database.
 	Task BacklogTask `json:"task"`
@@ -934,7 +1168,7 @@ type CancelRequest struct {
 	// Reason Why; it is recorded, and the spoke is told.
 	Reason string `json:"reason"`
 
-	// WaitMS Between TERM and KILL.
+	// WaitMS Between TERM and KILL; 0 with graceful.
 	WaitMS int64 `json:"wait_ms,omitempty,omitzero"`
 }
 
@@ -976,11 +1210,14 @@ type Connection struct {
 	// Authority This instance commands a spoke, or obeys a hub.
 	Authority ConnectionAuthority `json:"authority"`
 
+	// BeatRefused Why the last heartbeat of a peer was not taken; TIME_FUTURE and TIME_EXPIRED are of a clock.
+	BeatRefused RefusedBeat `json:"beat_refused,omitempty,omitzero"`
+
 	// By Who decided the state.
 	By           string   `json:"by,omitempty,omitzero"`
 	Capabilities []string `json:"capabilities,omitempty,omitzero"`
 
-	// ClockOffset How far the clock of a spoke is from ours, above 2 s.
+	// ClockOffset How far the clock of the peer was from ours when its last heartbeat came, above 2 s.
 	ClockOffset string    `json:"clock_offset,omitempty,omitzero"`
 	CreatedAt   time.Time `json:"created_at"`
 
@@ -1045,6 +1282,9 @@ type Connection struct {
 
 	// Reason Of the state.
 	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Reasons What keeps a spoke from taking work, or orders of a hub from being done here; what weighs most first. None: it takes work.
+	Reasons []WhyReason `json:"reasons"`
 
 	// Refuses A signing key in use that the other side has ended.
 	Refuses EndedKey `json:"refuses,omitempty,omitzero"`
@@ -1176,13 +1416,15 @@ type Event struct {
 	// Hub What this spoke calls the hub.
 	Hub string `json:"hub,omitempty,omitzero"`
 
-	// Kind `task`: an agent on a spoke stands otherwise. `connection`: it was made, or its state changed. `link`: that of a
+	// Kind `task`: an agent on a spoke stands otherwise. `progress`: it has said how far it is; told at most every 10 seconds
+	// of one agent. `overrun`: an attempt runs much longer than estimated; told once of each. `connection`: it was made, or its state changed. `link`: that of a
 	// connection with a spoke came up or went down. `started`: this instance was started, and links are down until they
 	// are said to be up. `restored`: the database is one from before, and what happened since is not in it.
-	Kind    EventKind `json:"kind"`
-	Reason  string    `json:"reason,omitempty,omitzero"`
-	Seq     int64     `json:"seq"`
-	ShortID string    `json:"short_id,omitempty,omitzero"`
+	Kind     EventKind     `json:"kind"`
+	Progress *TaskProgress `json:"progress,omitempty"`
+	Reason   string        `json:"reason,omitempty,omitzero"`
+	Seq      int64         `json:"seq"`
+	ShortID  string        `json:"short_id,omitempty,omitzero"`
 
 	// Spoke What this hub calls the spoke.
 	Spoke string `json:"spoke,omitempty,omitzero"`
@@ -1194,7 +1436,8 @@ type Event struct {
 	Task string `json:"task,omitempty,omitzero"`
 }
 
-// EventKind `task`: an agent on a spoke stands otherwise. `connection`: it was made, or its state changed. `link`: that of a
+// EventKind `task`: an agent on a spoke stands otherwise. `progress`: it has said how far it is; told at most every 10 seconds
+// of one agent. `overrun`: an attempt runs much longer than estimated; told once of each. `connection`: it was made, or its state changed. `link`: that of a
 // connection with a spoke came up or went down. `started`: this instance was started, and links are down until they
 // are said to be up. `restored`: the database is one from before, and what happened since is not in it.
 type EventKind string
@@ -1610,6 +1853,9 @@ type NewBacklogTask struct {
 	// Account Whose budget pays.
 	Account string `json:"account,omitempty,omitzero"`
 
+	// BackoffMS How long the first retry waits at most; the next one twice as long, up to an hour. 0 = 30 s.
+	BackoffMS int64 `json:"backoff_ms,omitempty,omitzero"`
+
 	// Body For whoever works on it.
 	Body         string   `json:"body,omitempty,omitzero"`
 	Capabilities []string `json:"capabilities,omitempty,omitzero"`
@@ -1683,6 +1929,12 @@ type NewInvite struct {
 	TTLMS int64 `json:"ttl_ms,omitempty,omitzero"`
 }
 
+// NewLabels defines model for NewLabels.
+type NewLabels struct {
+	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
+	Labels Labels `json:"labels"`
+}
+
 // NewQuota defines model for NewQuota.
 type NewQuota struct {
 	// Concurrent At most so many claims at a time.
@@ -1726,12 +1978,18 @@ type NewTask struct {
 	// Argv The program and its arguments.
 	Argv []string `json:"argv,omitempty,omitzero"`
 
+	// BackoffMS How long the first retry waits at most; the next one twice as long, up to an hour. 0 = 30 s.
+	BackoffMS int64 `json:"backoff_ms,omitempty,omitzero"`
+
 	// Capabilities That the spoke must offer.
 	Capabilities []string `json:"capabilities,omitempty,omitzero"`
 
 	// Dir Where it works; absent: a directory of its own.
 	Dir string     `json:"dir,omitempty,omitzero"`
 	Env []Variable `json:"env,omitempty,omitzero"`
+
+	// EstimateMS How long a run is thought to take; 0 = nobody knows. Long after it the spoke warns, then ends a run that tells no progress.
+	EstimateMS int64 `json:"estimate_ms,omitempty,omitzero"`
 
 	// ExpiresInMS It is not started later than this; 0 = the default of the hub.
 	ExpiresInMS int64 `json:"expires_in_ms,omitempty,omitzero"`
@@ -1801,7 +2059,7 @@ type NewWebhook struct {
 	// States Of agents only changes to these states; absent means all.
 	States []string `json:"states,omitempty,omitzero"`
 
-	// Types Of what it is told: task.status_changed, which is the default, connection.state_changed, connection.link_changed.
+	// Types Of what it is told: task.status_changed, which is the default, agent.progress, agent.overrun, connection.state_changed, connection.link_changed.
 	Types []string `json:"types,omitempty,omitzero"`
 
 	// URL https, to a host that has a public address, and port 443.
@@ -1837,6 +2095,12 @@ type OutputStreamStream string
 
 // Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
 type Overlap string
+
+// PauseRequest defines model for PauseRequest.
+type PauseRequest struct {
+	// Reason Why; it is recorded, and the spoke is told.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
 
 // PeerCheckpoint The newest checkpoint of a peer in one era.
 type PeerCheckpoint struct {
@@ -1915,6 +2179,9 @@ type PolicyChange struct {
 	// Isolation What agents are confined by under it; absent: none is started.
 	Isolation string `json:"isolation,omitempty,omitzero"`
 
+	// Lifted Accounts that had met a limit of their provider's, and go on.
+	Lifted []string `json:"lifted,omitempty,omitzero"`
+
 	// Policy The version in force.
 	Policy string `json:"policy"`
 
@@ -1951,6 +2218,24 @@ type ProgressList struct {
 	Items []TaskProgress `json:"items"`
 }
 
+// Provenance Who has signed what of a result.
+type Provenance struct {
+	Attempt int    `json:"attempt"`
+	Conn    string `json:"conn"`
+
+	// Hub Its instance id.
+	Hub string `json:"hub"`
+
+	// Order A message by what names it; absent where none is kept.
+	Order SignedMessage `json:"order,omitempty,omitzero"`
+
+	// Result A message by what names it; absent where none is kept.
+	Result SignedMessage `json:"result,omitempty,omitzero"`
+
+	// Spoke Its instance id.
+	Spoke string `json:"spoke"`
+}
+
 // Question defines model for Question.
 type Question struct {
 	Answer     string    `json:"answer,omitempty,omitzero"`
@@ -1968,6 +2253,9 @@ type Question struct {
 	// Default The answer where nobody gives one in time; absent: there is none, and the agent is told so.
 	Default string `json:"default,omitempty,omitzero"`
 
+	// Differs How the answer that this hub sent is not what its spoke says became of the question; absent where it is.
+	Differs string `json:"differs,omitempty,omitzero"`
+
 	// Hub Who ordered the agent, of one that runs here.
 	Hub string `json:"hub,omitempty,omitzero"`
 	ID  string `json:"id"`
@@ -1981,7 +2269,7 @@ type Question struct {
 	// Spoke Where the agent runs, of one that this instance ordered.
 	Spoke string `json:"spoke,omitempty,omitzero"`
 
-	// State withdrawn: its agent has ended, or its spoke does not know it.
+	// State withdrawn: its agent needs no answer any more, or has ended, or its spoke does not know it.
 	State QuestionState `json:"state"`
 
 	// Task The agent that asks.
@@ -1994,12 +2282,18 @@ type Question struct {
 	Title string `json:"title,omitempty,omitzero"`
 }
 
-// QuestionState withdrawn: its agent has ended, or its spoke does not know it.
+// QuestionState withdrawn: its agent needs no answer any more, or has ended, or its spoke does not know it.
 type QuestionState string
 
 // QuestionList defines model for QuestionList.
 type QuestionList struct {
 	Items []Question `json:"items"`
+
+	// More There are more than any page has.
+	More bool `json:"more,omitempty,omitzero"`
+
+	// Next The cursor of what comes next; absent at the end.
+	Next string `json:"next,omitempty,omitzero"`
 }
 
 // QueueState defines model for QueueState.
@@ -2072,6 +2366,12 @@ type Refusal struct {
 
 	// Why In the words of the spoke, as hint; a viewer gets neither.
 	Why string `json:"why,omitempty,omitzero"`
+}
+
+// RefusedBeat Why the last heartbeat of a peer was not taken; TIME_FUTURE and TIME_EXPIRED are of a clock.
+type RefusedBeat struct {
+	Code string `json:"code"`
+	Why  string `json:"why"`
 }
 
 // RefusedReport defines model for RefusedReport.
@@ -2186,6 +2486,9 @@ type Schedule struct {
 	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
 	Overlap Overlap `json:"overlap"`
 
+	// Restored It is paused because the hub was restored from a backup, and by nobody.
+	Restored bool `json:"restored,omitempty,omitzero"`
+
 	// Spec The order as a spoke gets it, without values; a viewer gets none.
 	Spec      json.RawMessage `json:"spec,omitempty,omitzero"`
 	Spoke     string          `json:"spoke,omitempty,omitzero"`
@@ -2193,7 +2496,7 @@ type Schedule struct {
 	Title     string          `json:"title,omitempty,omitzero"`
 	UpdatedAt time.Time       `json:"updated_at"`
 
-	// Why Why it is paused; restored: the hub was, from a backup.
+	// Why Why it is paused.
 	Why  string `json:"why,omitempty,omitzero"`
 	Zone string `json:"zone"`
 }
@@ -2219,7 +2522,7 @@ type ScheduleList struct {
 // ScheduleState defines model for ScheduleState.
 type ScheduleState string
 
-// SentAnswer An answer that the spoke has not confirmed yet.
+// SentAnswer The answer that this hub sent. Of an open question the spoke has not confirmed it yet.
 type SentAnswer struct {
 	Answer string    `json:"answer"`
 	At     time.Time `json:"at"`
@@ -2255,6 +2558,19 @@ type Settlement struct {
 
 	// Theirs The last message of the peer that is stored here.
 	Theirs int64 `json:"theirs"`
+}
+
+// SignedMessage A message by what names it; absent where none is kept.
+type SignedMessage struct {
+	ID string `json:"id"`
+
+	// Key Id of the key that signed it; absent where the signed bytes are not kept any more.
+	Key  string `json:"key,omitempty,omitzero"`
+	Kind string `json:"kind"`
+
+	// Sha256 Of its header, which is signed and names the digest of its body.
+	Sha256   string    `json:"sha256"`
+	SignedAt time.Time `json:"signed_at,omitempty,omitzero"`
 }
 
 // SigningKey defines model for SigningKey.
@@ -2296,6 +2612,9 @@ type Task struct {
 	// AcceptedToldAt When the hub heard of it.
 	AcceptedToldAt time.Time `json:"accepted_told_at,omitempty,omitzero"`
 
+	// ArchivedAt Lists leave it out since then.
+	ArchivedAt time.Time `json:"archived_at,omitempty,omitzero"`
+
 	// Attempt The number of the last one.
 	Attempt int `json:"attempt"`
 
@@ -2311,8 +2630,11 @@ type Task struct {
 	// Conn The connection over which it was ordered.
 	Conn      string          `json:"conn"`
 	ConnState ConnectionState `json:"conn_state"`
-	CreatedAt time.Time       `json:"created_at"`
-	CreatedBy string          `json:"created_by"`
+
+	// CPUMS Processor time so far, as its spoke said last.
+	CPUMS     int64     `json:"cpu_ms,omitempty,omitzero"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
 
 	// Dir Of a host: where its attempts are, one directory each.
 	Dir         string    `json:"dir,omitempty,omitzero"`
@@ -2330,7 +2652,7 @@ type Task struct {
 	// Isolation What the last agent was confined by.
 	Isolation string `json:"isolation,omitempty,omitzero"`
 
-	// Kill The kill that the result names, or the first.
+	// Kill The order to end it that the result names; or the first kill, or the first cancel, that its spoke has not refused.
 	Kill json.RawMessage `json:"kill,omitempty,omitzero"`
 
 	// KillIncomplete Of a host: processes that do not end although they were killed.
@@ -2340,10 +2662,20 @@ type Task struct {
 	KillOrdered *bool `json:"kill_ordered,omitempty"`
 
 	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
-	Labels Labels `json:"labels,omitempty,omitzero"`
+	Labels    Labels     `json:"labels,omitempty,omitzero"`
+	LastError *TaskError `json:"last_error,omitempty"`
+
+	// MemoryBytes Of the whole tree of its processes, as its spoke said last.
+	MemoryBytes int64 `json:"memory_bytes,omitempty,omitzero"`
 
 	// Output What of the output has arrived, with receipts.
 	Output []OutputStream `json:"output,omitempty,omitzero"`
+
+	// Overrun It runs longer than its estimate and what is added to that.
+	Overrun bool `json:"overrun,omitempty,omitzero"`
+
+	// Pause The last word whether it is to stand still: `paused`, by whom, why, when. `state` is `sent`, `taken`, `expired`, or `refused` with `code` and `why`. `before` is the word that counts until it is taken, and where it is not.
+	Pause json.RawMessage `json:"pause,omitempty,omitzero"`
 
 	// Policy The version of the policy of the spoke that decided last.
 	Policy   string `json:"policy,omitempty,omitzero"`
@@ -2352,7 +2684,7 @@ type Task struct {
 	// Progress What the agent said of it last: of one that runs.
 	Progress *TaskProgress `json:"progress,omitempty"`
 
-	// ProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order.
+	// ProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order, or refused it.
 	ProtocolCancel TaskProtocolCancel `json:"protocol_cancel,omitempty,omitzero"`
 	Receipts       []Receipt          `json:"receipts,omitempty,omitzero"`
 
@@ -2361,6 +2693,9 @@ type Task struct {
 
 	// Refusals Every one, the last included.
 	Refusals []Refusal `json:"refusals,omitempty,omitzero"`
+
+	// RefusedKill The newest order to end it, where its spoke has refused that: with `code` and `why`.
+	RefusedKill json.RawMessage `json:"refused_kill,omitempty,omitzero"`
 
 	// RefusedReports Of a host: reports that the hub has refused.
 	RefusedReports []RefusedReport `json:"refused_reports,omitempty,omitzero"`
@@ -2377,6 +2712,12 @@ type Task struct {
 	// Schedule The name of the schedule that ordered it; absent: none did.
 	Schedule string `json:"schedule,omitempty,omitzero"`
 
+	// Session Of a host, of one agent: what its runtime calls a conversation, as it has registered it for the attempt after it.
+	Session string `json:"session,omitempty,omitzero"`
+
+	// SessionState How that stands: live, adopted, resumable or retired.
+	SessionState string `json:"session_state,omitempty,omitzero"`
+
 	// ShortID The eight characters by which people name it: the last 40 bits of the id.
 	ShortID string `json:"short_id"`
 
@@ -2391,9 +2732,12 @@ type Task struct {
 	StateReason   string    `json:"state_reason,omitempty,omitzero"`
 	Title         string    `json:"title,omitempty,omitzero"`
 	UpdatedAt     time.Time `json:"updated_at"`
+
+	// Verdict What it is at, of one that has begun and not ended.
+	Verdict *TaskVerdict `json:"verdict,omitempty"`
 }
 
-// TaskProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order.
+// TaskProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order, or refused it.
 type TaskProtocolCancel string
 
 // TaskCreated defines model for TaskCreated.
@@ -2403,6 +2747,18 @@ type TaskCreated struct {
 	ID       string `json:"id"`
 	ShortID  string `json:"short_id"`
 	Spoke    string `json:"spoke"`
+}
+
+// TaskError How the last attempt of a task failed, until one has succeeded.
+type TaskError struct {
+	At      time.Time `json:"at"`
+	Attempt int       `json:"attempt"`
+
+	// Code A reason as in state_reason, or the outcome of the attempt, such as failed.
+	Code string `json:"code"`
+
+	// Text What was seen, or what its worker has said.
+	Text string `json:"text,omitempty,omitzero"`
 }
 
 // TaskList defines model for TaskList.
@@ -2431,36 +2787,91 @@ type TaskProgress struct {
 	Unit string `json:"unit,omitempty,omitzero"`
 }
 
+// TaskResult How an agent ended. A viewer gets nothing of what it wrote.
+type TaskResult struct {
+	Artifacts []Artifact `json:"artifacts,omitempty,omitzero"`
+
+	// Attempt The last one, 0 before the first.
+	Attempt     int       `json:"attempt"`
+	CompletedAt time.Time `json:"completed_at,omitempty,omitzero"`
+
+	// Data JSON, as the agent wrote it.
+	Data string `json:"data,omitempty,omitzero"`
+
+	// Exit How the process of the last attempt ended, as the spoke signed it.
+	Exit     json.RawMessage `json:"exit,omitempty,omitzero"`
+	ExitCode *int            `json:"exit_code,omitempty"`
+	ID       string          `json:"id"`
+
+	// Outcome Of the last attempt; absent where none was made, or the spoke has not told.
+	Outcome string `json:"outcome,omitempty,omitzero"`
+
+	// Provenance Who has signed what of a result.
+	Provenance Provenance `json:"provenance,omitempty,omitzero"`
+
+	// Reported What an agent has said of its own end. How it ended is what its supervisor saw.
+	Reported AgentReport `json:"reported,omitempty,omitzero"`
+
+	// ResultState not_ready: it has not ended; then only how it stands is here.
+	ResultState TaskResultResultState `json:"result_state"`
+	RetriedAs   string                `json:"retried_as,omitempty,omitzero"`
+	RetryOf     string                `json:"retry_of,omitempty,omitzero"`
+	ShortID     string                `json:"short_id"`
+	State       TaskState             `json:"state"`
+	StateReason string                `json:"state_reason,omitempty,omitzero"`
+
+	// Summary In one line, by its supervisor.
+	Summary string `json:"summary,omitempty,omitzero"`
+}
+
+// TaskResultResultState not_ready: it has not ended; then only how it stands is here.
+type TaskResultResultState string
+
 // TaskStanding defines model for TaskStanding.
 type TaskStanding struct {
 	// At In ms since 1970, as the spoke signed it.
-	At      int64     `json:"at"`
-	Attempt int       `json:"attempt"`
-	Reason  string    `json:"reason,omitempty,omitzero"`
-	State   TaskState `json:"state"`
-	Task    string    `json:"task"`
+	At      int64  `json:"at"`
+	Attempt int    `json:"attempt"`
+	Reason  string `json:"reason,omitempty,omitzero"`
+
+	// Reasons What keeps it from starting, or what it is at.
+	Reasons []WhyReason `json:"reasons,omitempty,omitzero"`
+	State   TaskState   `json:"state"`
+	Task    string      `json:"task"`
 }
 
 // TaskState defines model for TaskState.
 type TaskState string
 
+// TaskVerdict Derived at the moment of asking.
+type TaskVerdict struct {
+	Evidence string          `json:"evidence"`
+	Word     TaskVerdictWord `json:"word"`
+}
+
+// TaskVerdictWord defines model for TaskVerdict.Word.
+type TaskVerdictWord string
+
 // TaskWhy defines model for TaskWhy.
 type TaskWhy struct {
-	// By Who claimed of late, and could have it.
-	By []Claimer `json:"by"`
+	// By Of a spoke, who claimed of late, and could have it.
+	By []Claimer `json:"by,omitempty,omitzero"`
 
-	// Claimable By those in by, now.
-	Claimable bool   `json:"claimable"`
+	// Claimable Of a spoke: by those in by, now.
+	Claimable bool   `json:"claimable,omitempty,omitzero"`
 	ID        string `json:"id"`
 
 	// LeaseUntil Of one that has begun.
 	LeaseUntil time.Time `json:"lease_until,omitempty,omitzero"`
 
-	// Reasons Every one, in the order in which a claim asks.
-	Reasons     []WhyReason `json:"reasons"`
-	State       TaskState   `json:"state"`
-	StateReason string      `json:"state_reason,omitempty,omitzero"`
-	Title       string      `json:"title,omitempty,omitzero"`
+	// Reasons At least one. Of a hub, what weighs most first; of a spoke, in the order in which a claim asks.
+	Reasons []WhyReason `json:"reasons"`
+
+	// Since When it came into its state, as far as that is known here.
+	Since       time.Time `json:"since"`
+	State       TaskState `json:"state"`
+	StateReason string    `json:"state_reason,omitempty,omitzero"`
+	Title       string    `json:"title,omitempty,omitzero"`
 }
 
 // Token defines model for Token.
@@ -2576,13 +2987,24 @@ type WebhookList struct {
 // WebhookState defines model for WebhookState.
 type WebhookState string
 
+// WhyCode defines model for WhyCode.
+type WhyCode string
+
 // WhyReason defines model for WhyReason.
 type WhyReason struct {
-	Hint  string     `json:"hint,omitempty,omitzero"`
+	Code WhyCode `json:"code"`
+
+	// Figure Where the code is about a number: slots, what is left of a budget or quota, an exit code, the seconds by which a clock differs.
+	Figure *float64 `json:"figure,omitempty"`
+
+	// Fix What would change it.
+	Fix   string     `json:"fix,omitempty,omitzero"`
 	Since *time.Time `json:"since,omitempty"`
-	Stage string     `json:"stage"`
+	Text  string     `json:"text"`
 	Until *time.Time `json:"until,omitempty"`
-	What  string     `json:"what"`
+
+	// Where The spoke that says so; absent: the instance that is asked.
+	Where string `json:"where,omitempty,omitzero"`
 }
 
 // Workspace defines model for Workspace.
@@ -2630,6 +3052,9 @@ type KindName = string
 
 // LaneName defines model for LaneName.
 type LaneName = string
+
+// QuestionCursor defines model for QuestionCursor.
+type QuestionCursor = string
 
 // QuestionName defines model for QuestionName.
 type QuestionName = string
@@ -2716,6 +3141,9 @@ type ListAuditLeavesParams struct {
 
 	// Limit At most so many.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Strays Whether to look with the last leaves for rows that are none, too. All rows are read for that.
+	Strays bool `form:"strays,omitempty" json:"strays,omitempty,omitzero"`
 }
 
 // FollowEventsParams defines parameters for FollowEvents.
@@ -2734,6 +3162,18 @@ type FollowEventsParams struct {
 type ReloadPolicyParams struct {
 	// Expected The version that the file is to have.
 	Expected string `form:"expected,omitempty" json:"expected,omitempty,omitzero"`
+}
+
+// ListQuestionsParams defines parameters for ListQuestions.
+type ListQuestionsParams struct {
+	// Task Only those of the agent with this id.
+	Task string `form:"task,omitempty" json:"task,omitempty,omitzero"`
+
+	// Limit At most so many, the newest.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it.
+	Cursor QuestionCursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // DeleteScheduleParams defines parameters for DeleteSchedule.
@@ -2767,6 +3207,9 @@ type ListTasksParams struct {
 
 	// Open Only those that have not ended.
 	Open bool `form:"open,omitempty" json:"open,omitempty,omitzero"`
+
+	// Archived Of a hub, those that are archived, which no other list has.
+	Archived bool `form:"archived,omitempty" json:"archived,omitempty,omitzero"`
 
 	// Labels Only those whose labels are so: terms NAME=VALUE, NAME!=VALUE, NAME (there is one) and !NAME (there is none) with
 	// commas between, which all have to hold. NAME!=VALUE holds where there is no such label, too. Then an answer may
@@ -2809,6 +3252,12 @@ type GetTaskLogsParams struct {
 
 	// LastEventID The same as after, as browsers say it.
 	LastEventID int64 `json:"Last-Event-ID,omitempty,omitzero"`
+}
+
+// ExplainTaskParams defines parameters for ExplainTask.
+type ExplainTaskParams struct {
+	// Ask Of a hub, ask the spoke of an agent that waits, and give it this long to answer, such as 3s; at most 10s. A viewer asks nobody.
+	Ask string `form:"ask,omitempty" json:"ask,omitempty,omitzero"`
 }
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
@@ -2860,6 +3309,9 @@ type ListBacklogTasksParams struct {
 
 	// ReadyOnly Only those that wait for no other task, in the order in which they would be claimed; then there is no next.
 	ReadyOnly bool `form:"ready_only,omitempty" json:"ready_only,omitempty,omitzero"`
+
+	// Archived Those that are archived, which no other list has.
+	Archived bool `form:"archived,omitempty" json:"archived,omitempty,omitzero"`
 
 	// Limit At most so many.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
@@ -2917,6 +3369,9 @@ type ChangeScheduleJSONRequestBody = ScheduleChange
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
 
+// ArchiveTasksJSONRequestBody defines body for ArchiveTasks for application/json ContentType.
+type ArchiveTasksJSONRequestBody = ArchiveSelection
+
 // KillTasksJSONRequestBody defines body for KillTasks for application/json ContentType.
 type KillTasksJSONRequestBody = KillSelection
 
@@ -2925,6 +3380,15 @@ type CancelTaskJSONRequestBody = CancelRequest
 
 // KillTaskJSONRequestBody defines body for KillTask for application/json ContentType.
 type KillTaskJSONRequestBody = KillRequest
+
+// LabelTaskJSONRequestBody defines body for LabelTask for application/json ContentType.
+type LabelTaskJSONRequestBody = NewLabels
+
+// PauseTaskJSONRequestBody defines body for PauseTask for application/json ContentType.
+type PauseTaskJSONRequestBody = PauseRequest
+
+// ResumeTaskJSONRequestBody defines body for ResumeTask for application/json ContentType.
+type ResumeTaskJSONRequestBody = PauseRequest
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
@@ -3289,10 +3753,10 @@ type ClientInterface interface {
 
 	// ListQuestions The questions that wait for an answer, the newest first
 	//
-	// Of agents that this instance ordered, and of those that run here.
+	// Of agents that this instance ordered, by when it heard of them, and of those that run here.
 	//
 	// Corresponds with GET /questions (the `ListQuestions` operationId).
-	ListQuestions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ListQuestions(ctx context.Context, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetQuestion One question, and what became of it
 	//
@@ -3426,6 +3890,24 @@ type ClientInterface interface {
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
 	CreateTask(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ArchiveTasksWithBody Of a hub, archive agents that have ended, by their age or labels
+	//
+	// The oldest 1000 of them. Where there are `more`, ask again.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+	ArchiveTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ArchiveTasks Of a hub, archive agents that have ended, by their age or labels
+	//
+	// The oldest 1000 of them. Where there are `more`, ask again.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+	ArchiveTasks(ctx context.Context, body ArchiveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
@@ -3451,6 +3933,13 @@ type ClientInterface interface {
 	// Corresponds with GET /tasks/{task} (the `GetTask` operationId).
 	GetTask(ctx context.Context, task TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ArchiveTask Of a hub, leave an agent that has ended out of lists
+	//
+	// It is found by its id and its title all the same, and kept as long as any other.
+	//
+	// Corresponds with POST /tasks/{task}/archive (the `ArchiveTask` operationId).
+	ArchiveTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 	//
 	// Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
@@ -3458,7 +3947,7 @@ type ClientInterface interface {
 
 	// CancelTaskWithBody Cancel an agent
 	//
-	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 	//
 	// Takes any type of body and a specified content type.
@@ -3468,7 +3957,7 @@ type ClientInterface interface {
 
 	// CancelTask Cancel an agent
 	//
-	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 	//
 	// Takes a body of the `application/json` content type.
@@ -3490,6 +3979,24 @@ type ClientInterface interface {
 	// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
 	KillTask(ctx context.Context, task TaskID, body KillTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// LabelTaskWithBody Of a hub, give an agent labels, also one that has ended
+	//
+	// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+	LabelTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// LabelTask Of a hub, give an agent labels, also one that has ended
+	//
+	// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+	LabelTask(ctx context.Context, task TaskID, body LabelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetTaskLogs Of a hub, the output of an agent
 	//
 	// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
@@ -3499,12 +4006,58 @@ type ClientInterface interface {
 	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 	GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PauseTaskWithBody Pause an agent
+	//
+	// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+	// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+	PauseTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseTask Pause an agent
+	//
+	// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+	// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+	PauseTask(ctx context.Context, task TaskID, body PauseTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetTaskProgress How far an agent has come, as it said itself, the newest first
 	//
 	// Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
 	//
 	// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
 	GetTaskProgress(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTaskResult How an agent ended, and what shows it
+	//
+	// While it has not ended `result_state` is `not_ready`, and the answer says how it stands. The messages of `provenance` are named by the digests of their signed headers: who has the
+	// envelopes (`GET /tasks/ID?receipts=true`, the export of the audit) and the keys of both sides verifies them without this instance.
+	//
+	// Corresponds with GET /tasks/{task}/result (the `GetTaskResult` operationId).
+	GetTaskResult(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeTaskWithBody Let an agent that is paused go on
+	//
+	// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+	ResumeTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeTask Let an agent that is paused go on
+	//
+	// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+	ResumeTask(ctx context.Context, task TaskID, body ResumeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
 	//
@@ -3514,10 +4067,17 @@ type ClientInterface interface {
 	// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
 	RetryTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ExplainTask Of a spoke, every reason why an agent does not start
+	// UnarchiveTask Of a hub, show an agent in lists again
+	//
+	// Corresponds with POST /tasks/{task}/unarchive (the `UnarchiveTask` operationId).
+	UnarchiveTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ExplainTask Say why an agent is where it is, and what would change that
+	//
+	// Of a hub, what is known there; with ask, the spoke of an agent that waits is asked, too. Of a spoke, every reason.
 	//
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
-	ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ExplainTask(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTokens Tokens and whether they can be used, the newest first
 	//
@@ -3916,6 +4476,13 @@ type ClientInterface interface {
 	// Corresponds with GET /workspaces/{workspace}/tasks/{task} (the `GetBacklogTask` operationId).
 	GetBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ArchiveBacklogTask Leave a task that has ended out of lists
+	//
+	// It is found by its key and its id all the same, and kept as long as any other. One that is queued again is in lists again.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/archive (the `ArchiveBacklogTask` operationId).
+	ArchiveBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// BlockBacklogTaskWithBody Keep a task from being claimed until it is unblocked
 	//
 	// A claim that somebody has on it ends.
@@ -4086,6 +4653,11 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
 	RetryBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnarchiveBacklogTask Show a task in lists again
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unarchive (the `UnarchiveBacklogTask` operationId).
+	UnarchiveBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UnblockBacklogTaskWithBody Let a blocked task be claimed again
 	//
@@ -4606,11 +5178,11 @@ func (c *Client) ReloadPolicy(ctx context.Context, params *ReloadPolicyParams, r
 
 // ListQuestions The questions that wait for an answer, the newest first
 //
-// Of agents that this instance ordered, and of those that run here.
+// Of agents that this instance ordered, by when it heard of them, and of those that run here.
 //
 // Corresponds with GET /questions (the `ListQuestions` operationId).
-func (c *Client) ListQuestions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListQuestionsRequest(c.Server)
+func (c *Client) ListQuestions(ctx context.Context, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListQuestionsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4933,6 +5505,44 @@ func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body 
 	return c.Client.Do(req)
 }
 
+// ArchiveTasksWithBody Of a hub, archive agents that have ended, by their age or labels
+//
+// The oldest 1000 of them. Where there are `more`, ask again.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+func (c *Client) ArchiveTasksWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewArchiveTasksRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ArchiveTasks Of a hub, archive agents that have ended, by their age or labels
+//
+// The oldest 1000 of them. Where there are `more`, ask again.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+func (c *Client) ArchiveTasks(ctx context.Context, body ArchiveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewArchiveTasksRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // KillTasksWithBody Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
@@ -4988,6 +5598,23 @@ func (c *Client) GetTask(ctx context.Context, task TaskID, params *GetTaskParams
 	return c.Client.Do(req)
 }
 
+// ArchiveTask Of a hub, leave an agent that has ended out of lists
+//
+// It is found by its id and its title all the same, and kept as long as any other.
+//
+// Corresponds with POST /tasks/{task}/archive (the `ArchiveTask` operationId).
+func (c *Client) ArchiveTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewArchiveTaskRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 //
 // Corresponds with POST /tasks/{task}/ask (the `AskTask` operationId).
@@ -5005,7 +5632,7 @@ func (c *Client) AskTask(ctx context.Context, task TaskID, reqEditors ...Request
 
 // CancelTaskWithBody Cancel an agent
 //
-// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 // `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 //
 // Takes any type of body and a specified content type.
@@ -5025,7 +5652,7 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, task TaskID, contentTyp
 
 // CancelTask Cancel an agent
 //
-// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 // `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 //
 // Takes a body of the `application/json` content type.
@@ -5077,6 +5704,44 @@ func (c *Client) KillTask(ctx context.Context, task TaskID, body KillTaskJSONReq
 	return c.Client.Do(req)
 }
 
+// LabelTaskWithBody Of a hub, give an agent labels, also one that has ended
+//
+// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+func (c *Client) LabelTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLabelTaskRequestWithBody(c.Server, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// LabelTask Of a hub, give an agent labels, also one that has ended
+//
+// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+func (c *Client) LabelTask(ctx context.Context, task TaskID, body LabelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewLabelTaskRequest(c.Server, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetTaskLogs Of a hub, the output of an agent
 //
 // Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
@@ -5096,6 +5761,46 @@ func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLo
 	return c.Client.Do(req)
 }
 
+// PauseTaskWithBody Pause an agent
+//
+// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+func (c *Client) PauseTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseTaskRequestWithBody(c.Server, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseTask Pause an agent
+//
+// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+func (c *Client) PauseTask(ctx context.Context, task TaskID, body PauseTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseTaskRequest(c.Server, task, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetTaskProgress How far an agent has come, as it said itself, the newest first
 //
 // Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
@@ -5103,6 +5808,62 @@ func (c *Client) GetTaskLogs(ctx context.Context, task TaskID, params *GetTaskLo
 // Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
 func (c *Client) GetTaskProgress(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskProgressRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskResult How an agent ended, and what shows it
+//
+// While it has not ended `result_state` is `not_ready`, and the answer says how it stands. The messages of `provenance` are named by the digests of their signed headers: who has the
+// envelopes (`GET /tasks/ID?receipts=true`, the export of the audit) and the keys of both sides verifies them without this instance.
+//
+// Corresponds with GET /tasks/{task}/result (the `GetTaskResult` operationId).
+func (c *Client) GetTaskResult(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskResultRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeTaskWithBody Let an agent that is paused go on
+//
+// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+func (c *Client) ResumeTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeTaskRequestWithBody(c.Server, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeTask Let an agent that is paused go on
+//
+// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+func (c *Client) ResumeTask(ctx context.Context, task TaskID, body ResumeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeTaskRequest(c.Server, task, body)
 	if err != nil {
 		return nil, err
 	}
@@ -5131,11 +5892,28 @@ func (c *Client) RetryTask(ctx context.Context, task TaskID, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// ExplainTask Of a spoke, every reason why an agent does not start
+// UnarchiveTask Of a hub, show an agent in lists again
+//
+// Corresponds with POST /tasks/{task}/unarchive (the `UnarchiveTask` operationId).
+func (c *Client) UnarchiveTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnarchiveTaskRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ExplainTask Say why an agent is where it is, and what would change that
+//
+// Of a hub, what is known there; with ask, the spoke of an agent that waits is asked, too. Of a spoke, every reason.
 //
 // Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
-func (c *Client) ExplainTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewExplainTaskRequest(c.Server, task)
+func (c *Client) ExplainTask(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExplainTaskRequest(c.Server, task, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6073,6 +6851,23 @@ func (c *Client) GetBacklogTask(ctx context.Context, workspace WorkspaceName, ta
 	return c.Client.Do(req)
 }
 
+// ArchiveBacklogTask Leave a task that has ended out of lists
+//
+// It is found by its key and its id all the same, and kept as long as any other. One that is queued again is in lists again.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/archive (the `ArchiveBacklogTask` operationId).
+func (c *Client) ArchiveBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewArchiveBacklogTaskRequest(c.Server, workspace, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // BlockBacklogTaskWithBody Keep a task from being claimed until it is unblocked
 //
 // A claim that somebody has on it ends.
@@ -6454,6 +7249,21 @@ func (c *Client) RetryBacklogTask(ctx context.Context, workspace WorkspaceName, 
 	return c.Client.Do(req)
 }
 
+// UnarchiveBacklogTask Show a task in lists again
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unarchive (the `UnarchiveBacklogTask` operationId).
+func (c *Client) UnarchiveBacklogTask(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnarchiveBacklogTaskRequest(c.Server, workspace, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // UnblockBacklogTaskWithBody Let a blocked task be claimed again
 //
 // Takes any type of body and a specified content type.
@@ -6719,6 +7529,14 @@ func NewListAuditLeavesRequest(server string, params *ListAuditLeavesParams) (*h
 				}
 			}
 
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "strays", params.Strays, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -7394,7 +8212,7 @@ func NewReloadPolicyRequest(server string, params *ReloadPolicyParams) (*http.Re
 }
 
 // NewListQuestionsRequest constructs an http.Request for the ListQuestions method
-func NewListQuestionsRequest(server string) (*http.Request, error) {
+func NewListQuestionsRequest(server string, params *ListQuestionsParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -7410,6 +8228,49 @@ func NewListQuestionsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "task", params.Task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -7948,6 +8809,14 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "archived", params.Archived, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "labels", params.Labels, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
@@ -8039,6 +8908,46 @@ func NewCreateTaskRequestWithBody(server string, params *CreateTaskParams, conte
 		req.Header.Set("Idempotency-Key", headerParam0)
 
 	}
+
+	return req, nil
+}
+
+// NewArchiveTasksRequest calls the generic ArchiveTasks builder with application/json body
+func NewArchiveTasksRequest(server string, body ArchiveTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewArchiveTasksRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewArchiveTasksRequestWithBody constructs an http.Request for the ArchiveTasks method, with any body, and a specified content type
+func NewArchiveTasksRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/archive")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -8149,6 +9058,40 @@ func NewGetTaskRequest(server string, task TaskID, params *GetTaskParams) (*http
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewArchiveTaskRequest constructs an http.Request for the ArchiveTask method
+func NewArchiveTaskRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/archive", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -8284,6 +9227,53 @@ func NewKillTaskRequestWithBody(server string, task TaskID, contentType string, 
 	return req, nil
 }
 
+// NewLabelTaskRequest calls the generic LabelTask builder with application/json body
+func NewLabelTaskRequest(server string, task TaskID, body LabelTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewLabelTaskRequestWithBody(server, task, "application/json", bodyReader)
+}
+
+// NewLabelTaskRequestWithBody constructs an http.Request for the LabelTask method, with any body, and a specified content type
+func NewLabelTaskRequestWithBody(server string, task TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/labels", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetTaskLogsRequest constructs an http.Request for the GetTaskLogs method
 func NewGetTaskLogsRequest(server string, task TaskID, params *GetTaskLogsParams) (*http.Request, error) {
 	var err error
@@ -8362,6 +9352,53 @@ func NewGetTaskLogsRequest(server string, task TaskID, params *GetTaskLogsParams
 	return req, nil
 }
 
+// NewPauseTaskRequest calls the generic PauseTask builder with application/json body
+func NewPauseTaskRequest(server string, task TaskID, body PauseTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPauseTaskRequestWithBody(server, task, "application/json", bodyReader)
+}
+
+// NewPauseTaskRequestWithBody constructs an http.Request for the PauseTask method, with any body, and a specified content type
+func NewPauseTaskRequestWithBody(server string, task TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/pause", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetTaskProgressRequest constructs an http.Request for the GetTaskProgress method
 func NewGetTaskProgressRequest(server string, task TaskID) (*http.Request, error) {
 	var err error
@@ -8392,6 +9429,87 @@ func NewGetTaskProgressRequest(server string, task TaskID) (*http.Request, error
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewGetTaskResultRequest constructs an http.Request for the GetTaskResult method
+func NewGetTaskResultRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/result", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewResumeTaskRequest calls the generic ResumeTask builder with application/json body
+func NewResumeTaskRequest(server string, task TaskID, body ResumeTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeTaskRequestWithBody(server, task, "application/json", bodyReader)
+}
+
+// NewResumeTaskRequestWithBody constructs an http.Request for the ResumeTask method, with any body, and a specified content type
+func NewResumeTaskRequestWithBody(server string, task TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/resume", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -8430,8 +9548,42 @@ func NewRetryTaskRequest(server string, task TaskID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewUnarchiveTaskRequest constructs an http.Request for the UnarchiveTask method
+func NewUnarchiveTaskRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/unarchive", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewExplainTaskRequest constructs an http.Request for the ExplainTask method
-func NewExplainTaskRequest(server string, task TaskID) (*http.Request, error) {
+func NewExplainTaskRequest(server string, task TaskID, params *ExplainTaskParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8454,6 +9606,29 @@ func NewExplainTaskRequest(server string, task TaskID) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ask", params.Ask, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -10032,6 +11207,14 @@ func NewListBacklogTasksRequest(server string, workspace WorkspaceName, params *
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "archived", params.Archived, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -10168,6 +11351,47 @@ func NewGetBacklogTaskRequest(server string, workspace WorkspaceName, task Backl
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewArchiveBacklogTaskRequest constructs an http.Request for the ArchiveBacklogTask method
+func NewArchiveBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/archive", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -10756,6 +11980,47 @@ func NewRetryBacklogTaskRequestWithBody(server string, workspace WorkspaceName, 
 	return req, nil
 }
 
+// NewUnarchiveBacklogTaskRequest constructs an http.Request for the UnarchiveBacklogTask method
+func NewUnarchiveBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/%s/unarchive", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewUnblockBacklogTaskRequest calls the generic UnblockBacklogTask builder with application/json body
 func NewUnblockBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName, body UnblockBacklogTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -11178,12 +12443,12 @@ type ClientWithResponsesInterface interface {
 
 	// ListQuestionsWithResponse The questions that wait for an answer, the newest first
 	//
-	// Of agents that this instance ordered, and of those that run here.
+	// Of agents that this instance ordered, by when it heard of them, and of those that run here.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /questions (the `ListQuestions` operationId).
-	ListQuestionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error)
+	ListQuestionsWithResponse(ctx context.Context, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error)
 
 	// GetQuestionWithResponse One question, and what became of it
 	//
@@ -11333,6 +12598,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tasks (the `CreateTask` operationId).
 	CreateTaskWithResponse(ctx context.Context, params *CreateTaskParams, body CreateTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTaskResponse, error)
 
+	// ArchiveTasksWithBodyWithResponse Of a hub, archive agents that have ended, by their age or labels
+	//
+	// The oldest 1000 of them. Where there are `more`, ask again.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+	ArchiveTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ArchiveTasksResponse, error)
+
+	// ArchiveTasksWithResponse Of a hub, archive agents that have ended, by their age or labels
+	//
+	// The oldest 1000 of them. Where there are `more`, ask again.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+	ArchiveTasksWithResponse(ctx context.Context, body ArchiveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ArchiveTasksResponse, error)
+
 	// KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 	//
 	// Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
@@ -11360,6 +12643,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /tasks/{task} (the `GetTask` operationId).
 	GetTaskWithResponse(ctx context.Context, task TaskID, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error)
 
+	// ArchiveTaskWithResponse Of a hub, leave an agent that has ended out of lists
+	//
+	// It is found by its id and its title all the same, and kept as long as any other.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/archive (the `ArchiveTask` operationId).
+	ArchiveTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ArchiveTaskResponse, error)
+
 	// AskTaskWithResponse Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -11369,7 +12661,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelTaskWithBodyWithResponse Cancel an agent
 	//
-	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -11379,7 +12671,7 @@ type ClientWithResponsesInterface interface {
 
 	// CancelTaskWithResponse Cancel an agent
 	//
-	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+	// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 	// `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -11401,6 +12693,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tasks/{task}/kill (the `KillTask` operationId).
 	KillTaskWithResponse(ctx context.Context, task TaskID, body KillTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*KillTaskResponse, error)
 
+	// LabelTaskWithBodyWithResponse Of a hub, give an agent labels, also one that has ended
+	//
+	// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+	LabelTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LabelTaskResponse, error)
+
+	// LabelTaskWithResponse Of a hub, give an agent labels, also one that has ended
+	//
+	// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+	LabelTaskWithResponse(ctx context.Context, task TaskID, body LabelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*LabelTaskResponse, error)
+
 	// GetTaskLogsWithResponse Of a hub, the output of an agent
 	//
 	// Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
@@ -11412,6 +12722,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /tasks/{task}/logs (the `GetTaskLogs` operationId).
 	GetTaskLogsWithResponse(ctx context.Context, task TaskID, params *GetTaskLogsParams, reqEditors ...RequestEditorFn) (*GetTaskLogsResponse, error)
 
+	// PauseTaskWithBodyWithResponse Pause an agent
+	//
+	// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+	// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+	PauseTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseTaskResponse, error)
+
+	// PauseTaskWithResponse Pause an agent
+	//
+	// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+	// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+	PauseTaskWithResponse(ctx context.Context, task TaskID, body PauseTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseTaskResponse, error)
+
 	// GetTaskProgressWithResponse How far an agent has come, as it said itself, the newest first
 	//
 	// Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
@@ -11420,6 +12750,34 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /tasks/{task}/progress (the `GetTaskProgress` operationId).
 	GetTaskProgressWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskProgressResponse, error)
+
+	// GetTaskResultWithResponse How an agent ended, and what shows it
+	//
+	// While it has not ended `result_state` is `not_ready`, and the answer says how it stands. The messages of `provenance` are named by the digests of their signed headers: who has the
+	// envelopes (`GET /tasks/ID?receipts=true`, the export of the audit) and the keys of both sides verifies them without this instance.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{task}/result (the `GetTaskResult` operationId).
+	GetTaskResultWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskResultResponse, error)
+
+	// ResumeTaskWithBodyWithResponse Let an agent that is paused go on
+	//
+	// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+	ResumeTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeTaskResponse, error)
+
+	// ResumeTaskWithResponse Let an agent that is paused go on
+	//
+	// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+	ResumeTaskWithResponse(ctx context.Context, task TaskID, body ResumeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeTaskResponse, error)
 
 	// RetryTaskWithResponse Of a hub, order anew what an agent that ended without success was ordered to do
 	//
@@ -11431,12 +12789,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
 	RetryTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
 
-	// ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
+	// UnarchiveTaskWithResponse Of a hub, show an agent in lists again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/unarchive (the `UnarchiveTask` operationId).
+	UnarchiveTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*UnarchiveTaskResponse, error)
+
+	// ExplainTaskWithResponse Say why an agent is where it is, and what would change that
+	//
+	// Of a hub, what is known there; with ask, the spoke of an agent that waits is asked, too. Of a spoke, every reason.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
-	ExplainTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error)
+	ExplainTaskWithResponse(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error)
 
 	// ListTokensWithResponse Tokens and whether they can be used, the newest first
 	//
@@ -11877,6 +13244,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /workspaces/{workspace}/tasks/{task} (the `GetBacklogTask` operationId).
 	GetBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*GetBacklogTaskResponse, error)
 
+	// ArchiveBacklogTaskWithResponse Leave a task that has ended out of lists
+	//
+	// It is found by its key and its id all the same, and kept as long as any other. One that is queued again is in lists again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/archive (the `ArchiveBacklogTask` operationId).
+	ArchiveBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*ArchiveBacklogTaskResponse, error)
+
 	// BlockBacklogTaskWithBodyWithResponse Keep a task from being claimed until it is unblocked
 	//
 	// A claim that somebody has on it ends.
@@ -12049,6 +13425,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/retry (the `RetryBacklogTask` operationId).
 	RetryBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, body RetryBacklogTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryBacklogTaskResponse, error)
+
+	// UnarchiveBacklogTaskWithResponse Show a task in lists again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unarchive (the `UnarchiveBacklogTask` operationId).
+	UnarchiveBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*UnarchiveBacklogTaskResponse, error)
 
 	// UnblockBacklogTaskWithBodyWithResponse Let a blocked task be claimed again
 	//
@@ -13711,6 +15094,54 @@ func (r CreateTaskResponse) ContentType() string {
 	return ""
 }
 
+type ArchiveTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ArchiveSummary
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ArchiveTasksResponse) GetJSON200() *ArchiveSummary {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ArchiveTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ArchiveTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ArchiveTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ArchiveTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ArchiveTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type KillTasksResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -13801,6 +15232,54 @@ func (r GetTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ArchiveTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ArchiveTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ArchiveTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ArchiveTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ArchiveTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ArchiveTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ArchiveTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -13951,6 +15430,54 @@ func (r KillTaskResponse) ContentType() string {
 	return ""
 }
 
+type LabelTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r LabelTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r LabelTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r LabelTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r LabelTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r LabelTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r LabelTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetTaskLogsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -13986,6 +15513,54 @@ func (r GetTaskLogsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTaskLogsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PauseTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PauseTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PauseTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -14040,6 +15615,102 @@ func (r GetTaskProgressResponse) ContentType() string {
 	return ""
 }
 
+type GetTaskResultResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskResult
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTaskResultResponse) GetJSON200() *TaskResult {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskResultResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskResultResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskResultResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskResultResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskResultResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type RetryTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -14082,6 +15753,54 @@ func (r RetryTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RetryTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnarchiveTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UnarchiveTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnarchiveTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnarchiveTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnarchiveTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnarchiveTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnarchiveTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15912,6 +17631,54 @@ func (r GetBacklogTaskResponse) ContentType() string {
 	return ""
 }
 
+type ArchiveBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ArchiveBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ArchiveBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ArchiveBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ArchiveBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ArchiveBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ArchiveBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type BlockBacklogTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -16434,6 +18201,54 @@ func (r RetryBacklogTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RetryBacklogTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnarchiveBacklogTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneBacklogTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UnarchiveBacklogTaskResponse) GetJSON200() *OneBacklogTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnarchiveBacklogTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnarchiveBacklogTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnarchiveBacklogTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnarchiveBacklogTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnarchiveBacklogTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -16981,13 +18796,13 @@ func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, para
 
 // ListQuestionsWithResponse The questions that wait for an answer, the newest first
 //
-// Of agents that this instance ordered, and of those that run here.
+// Of agents that this instance ordered, by when it heard of them, and of those that run here.
 //
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /questions (the `ListQuestions` operationId).
-func (c *ClientWithResponses) ListQuestionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error) {
-	rsp, err := c.ListQuestions(ctx, reqEditors...)
+func (c *ClientWithResponses) ListQuestionsWithResponse(ctx context.Context, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error) {
+	rsp, err := c.ListQuestions(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -17250,6 +19065,36 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 	return ParseCreateTaskResponse(rsp)
 }
 
+// ArchiveTasksWithBodyWithResponse Of a hub, archive agents that have ended, by their age or labels
+//
+// The oldest 1000 of them. Where there are `more`, ask again.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+func (c *ClientWithResponses) ArchiveTasksWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ArchiveTasksResponse, error) {
+	rsp, err := c.ArchiveTasksWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseArchiveTasksResponse(rsp)
+}
+
+// ArchiveTasksWithResponse Of a hub, archive agents that have ended, by their age or labels
+//
+// The oldest 1000 of them. Where there are `more`, ask again.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/archive (the `ArchiveTasks` operationId).
+func (c *ClientWithResponses) ArchiveTasksWithResponse(ctx context.Context, body ArchiveTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ArchiveTasksResponse, error) {
+	rsp, err := c.ArchiveTasks(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseArchiveTasksResponse(rsp)
+}
+
 // KillTasksWithBodyWithResponse Of a hub, end all agents on a spoke, with some labels, or all there are
 //
 // Of those in `ids` the ones that have not ended, and that nobody has ordered to end. Each gets an order of its own. What is selected and not in `ids` was not shown
@@ -17295,6 +19140,21 @@ func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, task Task
 	return ParseGetTaskResponse(rsp)
 }
 
+// ArchiveTaskWithResponse Of a hub, leave an agent that has ended out of lists
+//
+// It is found by its id and its title all the same, and kept as long as any other.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/archive (the `ArchiveTask` operationId).
+func (c *ClientWithResponses) ArchiveTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ArchiveTaskResponse, error) {
+	rsp, err := c.ArchiveTask(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseArchiveTaskResponse(rsp)
+}
+
 // AskTaskWithResponse Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 //
 // Returns a wrapper object for the known response body format(s).
@@ -17310,7 +19170,7 @@ func (c *ClientWithResponses) AskTaskWithResponse(ctx context.Context, task Task
 
 // CancelTaskWithBodyWithResponse Cancel an agent
 //
-// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 // `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -17326,7 +19186,7 @@ func (c *ClientWithResponses) CancelTaskWithBodyWithResponse(ctx context.Context
 
 // CancelTaskWithResponse Cancel an agent
 //
-// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
+// It is recorded at once, also where the spoke cannot be reached (`protocol_cancel`: `unavailable`, then `sent`, or `refused`). What waits is cancelled. What runs is asked to end (TERM), and is ended with its whole tree (KILL) when
 // `wait_ms` is over. With exit code 0 it has `completed`, else it is `cancelled`; the reason is `cancel_requested` either way. An agent that has ended stays as it is, and is the answer.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -17366,6 +19226,36 @@ func (c *ClientWithResponses) KillTaskWithResponse(ctx context.Context, task Tas
 	return ParseKillTaskResponse(rsp)
 }
 
+// LabelTaskWithBodyWithResponse Of a hub, give an agent labels, also one that has ended
+//
+// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+func (c *ClientWithResponses) LabelTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*LabelTaskResponse, error) {
+	rsp, err := c.LabelTaskWithBody(ctx, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLabelTaskResponse(rsp)
+}
+
+// LabelTaskWithResponse Of a hub, give an agent labels, also one that has ended
+//
+// A label that it has gets the new value; the others stay. Nothing else of it changes, and no spoke is told.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/labels (the `LabelTask` operationId).
+func (c *ClientWithResponses) LabelTaskWithResponse(ctx context.Context, task TaskID, body LabelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*LabelTaskResponse, error) {
+	rsp, err := c.LabelTask(ctx, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseLabelTaskResponse(rsp)
+}
+
 // GetTaskLogsWithResponse Of a hub, the output of an agent
 //
 // Server-sent events, the oldest first. The data of each is a LogLine. The id of a piece is its number, from which
@@ -17383,6 +19273,38 @@ func (c *ClientWithResponses) GetTaskLogsWithResponse(ctx context.Context, task 
 	return ParseGetTaskLogsResponse(rsp)
 }
 
+// PauseTaskWithBodyWithResponse Pause an agent
+//
+// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+func (c *ClientWithResponses) PauseTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseTaskResponse, error) {
+	rsp, err := c.PauseTaskWithBody(ctx, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseTaskResponse(rsp)
+}
+
+// PauseTaskWithResponse Pause an agent
+//
+// It is recorded at once, and obeyed when its spoke is back where that cannot be reached (`pause.state`: `sent`, then `taken` or `refused`). What waits is not started. What runs is stopped where it is, with its whole tree, and
+// keeps its slot; no time of its limits passes. The state is `paused` once that is done. What was said of its pause before counts no more.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/pause (the `PauseTask` operationId).
+func (c *ClientWithResponses) PauseTaskWithResponse(ctx context.Context, task TaskID, body PauseTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseTaskResponse, error) {
+	rsp, err := c.PauseTask(ctx, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseTaskResponse(rsp)
+}
+
 // GetTaskProgressWithResponse How far an agent has come, as it said itself, the newest first
 //
 // Where it runs, the newest 100 of each attempt. Its hub knows the last one of an agent that runs.
@@ -17396,6 +19318,52 @@ func (c *ClientWithResponses) GetTaskProgressWithResponse(ctx context.Context, t
 		return nil, err
 	}
 	return ParseGetTaskProgressResponse(rsp)
+}
+
+// GetTaskResultWithResponse How an agent ended, and what shows it
+//
+// While it has not ended `result_state` is `not_ready`, and the answer says how it stands. The messages of `provenance` are named by the digests of their signed headers: who has the
+// envelopes (`GET /tasks/ID?receipts=true`, the export of the audit) and the keys of both sides verifies them without this instance.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{task}/result (the `GetTaskResult` operationId).
+func (c *ClientWithResponses) GetTaskResultWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskResultResponse, error) {
+	rsp, err := c.GetTaskResult(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskResultResponse(rsp)
+}
+
+// ResumeTaskWithBodyWithResponse Let an agent that is paused go on
+//
+// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+func (c *ClientWithResponses) ResumeTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeTaskResponse, error) {
+	rsp, err := c.ResumeTaskWithBody(ctx, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeTaskResponse(rsp)
+}
+
+// ResumeTaskWithResponse Let an agent that is paused go on
+//
+// What was stopped goes on where it was. What was lost while it was paused is queued, and starts anew.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/resume (the `ResumeTask` operationId).
+func (c *ClientWithResponses) ResumeTaskWithResponse(ctx context.Context, task TaskID, body ResumeTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeTaskResponse, error) {
+	rsp, err := c.ResumeTask(ctx, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeTaskResponse(rsp)
 }
 
 // RetryTaskWithResponse Of a hub, order anew what an agent that ended without success was ordered to do
@@ -17414,13 +19382,28 @@ func (c *ClientWithResponses) RetryTaskWithResponse(ctx context.Context, task Ta
 	return ParseRetryTaskResponse(rsp)
 }
 
-// ExplainTaskWithResponse Of a spoke, every reason why an agent does not start
+// UnarchiveTaskWithResponse Of a hub, show an agent in lists again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/unarchive (the `UnarchiveTask` operationId).
+func (c *ClientWithResponses) UnarchiveTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*UnarchiveTaskResponse, error) {
+	rsp, err := c.UnarchiveTask(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnarchiveTaskResponse(rsp)
+}
+
+// ExplainTaskWithResponse Say why an agent is where it is, and what would change that
+//
+// Of a hub, what is known there; with ask, the spoke of an agent that waits is asked, too. Of a spoke, every reason.
 //
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
-func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error) {
-	rsp, err := c.ExplainTask(ctx, task, reqEditors...)
+func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error) {
+	rsp, err := c.ExplainTask(ctx, task, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -18184,6 +20167,21 @@ func (c *ClientWithResponses) GetBacklogTaskWithResponse(ctx context.Context, wo
 	return ParseGetBacklogTaskResponse(rsp)
 }
 
+// ArchiveBacklogTaskWithResponse Leave a task that has ended out of lists
+//
+// It is found by its key and its id all the same, and kept as long as any other. One that is queued again is in lists again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/archive (the `ArchiveBacklogTask` operationId).
+func (c *ClientWithResponses) ArchiveBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*ArchiveBacklogTaskResponse, error) {
+	rsp, err := c.ArchiveBacklogTask(ctx, workspace, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseArchiveBacklogTaskResponse(rsp)
+}
+
 // BlockBacklogTaskWithBodyWithResponse Keep a task from being claimed until it is unblocked
 //
 // A claim that somebody has on it ends.
@@ -18481,6 +20479,19 @@ func (c *ClientWithResponses) RetryBacklogTaskWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseRetryBacklogTaskResponse(rsp)
+}
+
+// UnarchiveBacklogTaskWithResponse Show a task in lists again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/{task}/unarchive (the `UnarchiveBacklogTask` operationId).
+func (c *ClientWithResponses) UnarchiveBacklogTaskWithResponse(ctx context.Context, workspace WorkspaceName, task BacklogTaskName, reqEditors ...RequestEditorFn) (*UnarchiveBacklogTaskResponse, error) {
+	rsp, err := c.UnarchiveBacklogTask(ctx, workspace, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnarchiveBacklogTaskResponse(rsp)
 }
 
 // UnblockBacklogTaskWithBodyWithResponse Let a blocked task be claimed again
@@ -19663,6 +21674,39 @@ func ParseCreateTaskResponse(rsp *http.Response) (*CreateTaskResponse, error) {
 	return response, nil
 }
 
+// ParseArchiveTasksResponse parses an HTTP response from a ArchiveTasksWithResponse call
+func ParseArchiveTasksResponse(rsp *http.Response) (*ArchiveTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ArchiveTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ArchiveSummary
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseKillTasksResponse parses an HTTP response from a KillTasksWithResponse call
 func ParseKillTasksResponse(rsp *http.Response) (*KillTasksResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19705,6 +21749,39 @@ func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 	}
 
 	response := &GetTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseArchiveTaskResponse parses an HTTP response from a ArchiveTaskWithResponse call
+func ParseArchiveTaskResponse(rsp *http.Response) (*ArchiveTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ArchiveTaskResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -19828,6 +21905,39 @@ func ParseKillTaskResponse(rsp *http.Response) (*KillTaskResponse, error) {
 	return response, nil
 }
 
+// ParseLabelTaskResponse parses an HTTP response from a LabelTaskWithResponse call
+func ParseLabelTaskResponse(rsp *http.Response) (*LabelTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &LabelTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetTaskLogsResponse parses an HTTP response from a GetTaskLogsWithResponse call
 func ParseGetTaskLogsResponse(rsp *http.Response) (*GetTaskLogsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19842,6 +21952,39 @@ func ParseGetTaskLogsResponse(rsp *http.Response) (*GetTaskLogsResponse, error) 
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePauseTaskResponse parses an HTTP response from a PauseTaskWithResponse call
+func ParsePauseTaskResponse(rsp *http.Response) (*PauseTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -19887,6 +22030,72 @@ func ParseGetTaskProgressResponse(rsp *http.Response) (*GetTaskProgressResponse,
 	return response, nil
 }
 
+// ParseGetTaskResultResponse parses an HTTP response from a GetTaskResultWithResponse call
+func ParseGetTaskResultResponse(rsp *http.Response) (*GetTaskResultResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskResultResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeTaskResponse parses an HTTP response from a ResumeTaskWithResponse call
+func ParseResumeTaskResponse(rsp *http.Response) (*ResumeTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseRetryTaskResponse parses an HTTP response from a RetryTaskWithResponse call
 func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19903,6 +22112,39 @@ func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest TaskCreated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUnarchiveTaskResponse parses an HTTP response from a UnarchiveTaskWithResponse call
+func ParseUnarchiveTaskResponse(rsp *http.Response) (*UnarchiveTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnarchiveTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -21174,6 +23416,39 @@ func ParseGetBacklogTaskResponse(rsp *http.Response) (*GetBacklogTaskResponse, e
 	return response, nil
 }
 
+// ParseArchiveBacklogTaskResponse parses an HTTP response from a ArchiveBacklogTaskWithResponse call
+func ParseArchiveBacklogTaskResponse(rsp *http.Response) (*ArchiveBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ArchiveBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseBlockBacklogTaskResponse parses an HTTP response from a BlockBacklogTaskWithResponse call
 func ParseBlockBacklogTaskResponse(rsp *http.Response) (*BlockBacklogTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -21537,6 +23812,39 @@ func ParseRetryBacklogTaskResponse(rsp *http.Response) (*RetryBacklogTaskRespons
 	return response, nil
 }
 
+// ParseUnarchiveBacklogTaskResponse parses an HTTP response from a UnarchiveBacklogTaskWithResponse call
+func ParseUnarchiveBacklogTaskResponse(rsp *http.Response) (*UnarchiveBacklogTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnarchiveBacklogTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneBacklogTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseUnblockBacklogTaskResponse parses an HTTP response from a UnblockBacklogTaskWithResponse call
 func ParseUnblockBacklogTaskResponse(rsp *http.Response) (*UnblockBacklogTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -21700,7 +24008,7 @@ type ServerInterface interface {
 	ReloadPolicy(w http.ResponseWriter, r *http.Request, params ReloadPolicyParams)
 	// ListQuestions The questions that wait for an answer, the newest first
 	// (GET /questions)
-	ListQuestions(w http.ResponseWriter, r *http.Request)
+	ListQuestions(w http.ResponseWriter, r *http.Request, params ListQuestionsParams)
 	// GetQuestion One question, and what became of it
 	// (GET /questions/{question})
 	GetQuestion(w http.ResponseWriter, r *http.Request, question QuestionName)
@@ -21740,12 +24048,18 @@ type ServerInterface interface {
 	// CreateTask Order an agent
 	// (POST /tasks)
 	CreateTask(w http.ResponseWriter, r *http.Request, params CreateTaskParams)
+	// ArchiveTasks Of a hub, archive agents that have ended, by their age or labels
+	// (POST /tasks/archive)
+	ArchiveTasks(w http.ResponseWriter, r *http.Request)
 	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 	// (POST /tasks/kill)
 	KillTasks(w http.ResponseWriter, r *http.Request)
 	// GetTask How an agent stands
 	// (GET /tasks/{task})
 	GetTask(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskParams)
+	// ArchiveTask Of a hub, leave an agent that has ended out of lists
+	// (POST /tasks/{task}/archive)
+	ArchiveTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 	// (POST /tasks/{task}/ask)
 	AskTask(w http.ResponseWriter, r *http.Request, task TaskID)
@@ -21755,18 +24069,33 @@ type ServerInterface interface {
 	// KillTask End an agent, or keep it from starting
 	// (POST /tasks/{task}/kill)
 	KillTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// LabelTask Of a hub, give an agent labels, also one that has ended
+	// (POST /tasks/{task}/labels)
+	LabelTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// GetTaskLogs Of a hub, the output of an agent
 	// (GET /tasks/{task}/logs)
 	GetTaskLogs(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskLogsParams)
+	// PauseTask Pause an agent
+	// (POST /tasks/{task}/pause)
+	PauseTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// GetTaskProgress How far an agent has come, as it said itself, the newest first
 	// (GET /tasks/{task}/progress)
 	GetTaskProgress(w http.ResponseWriter, r *http.Request, task TaskID)
+	// GetTaskResult How an agent ended, and what shows it
+	// (GET /tasks/{task}/result)
+	GetTaskResult(w http.ResponseWriter, r *http.Request, task TaskID)
+	// ResumeTask Let an agent that is paused go on
+	// (POST /tasks/{task}/resume)
+	ResumeTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
 	// (POST /tasks/{task}/retry)
 	RetryTask(w http.ResponseWriter, r *http.Request, task TaskID)
-	// ExplainTask Of a spoke, every reason why an agent does not start
+	// UnarchiveTask Of a hub, show an agent in lists again
+	// (POST /tasks/{task}/unarchive)
+	UnarchiveTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// ExplainTask Say why an agent is where it is, and what would change that
 	// (GET /tasks/{task}/why)
-	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID, params ExplainTaskParams)
 	// ListTokens Tokens and whether they can be used, the newest first
 	// (GET /tokens)
 	ListTokens(w http.ResponseWriter, r *http.Request)
@@ -21878,6 +24207,9 @@ type ServerInterface interface {
 	// GetBacklogTask One task in full
 	// (GET /workspaces/{workspace}/tasks/{task})
 	GetBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// ArchiveBacklogTask Leave a task that has ended out of lists
+	// (POST /workspaces/{workspace}/tasks/{task}/archive)
+	ArchiveBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
 	// BlockBacklogTask Keep a task from being claimed until it is unblocked
 	// (POST /workspaces/{workspace}/tasks/{task}/block)
 	BlockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
@@ -21911,6 +24243,9 @@ type ServerInterface interface {
 	// RetryBacklogTask Queue a task again that ended without success
 	// (POST /workspaces/{workspace}/tasks/{task}/retry)
 	RetryBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
+	// UnarchiveBacklogTask Show a task in lists again
+	// (POST /workspaces/{workspace}/tasks/{task}/unarchive)
+	UnarchiveBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
 	// UnblockBacklogTask Let a blocked task be claimed again
 	// (POST /workspaces/{workspace}/tasks/{task}/unblock)
 	UnblockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
@@ -22062,6 +24397,19 @@ func (siw *ServerInterfaceWrapper) ListAuditLeaves(w http.ResponseWriter, r *htt
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "strays" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "strays", r.URL.Query(), &params.Strays, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "strays"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "strays", Err: err})
 		}
 		return
 	}
@@ -22460,8 +24808,53 @@ func (siw *ServerInterfaceWrapper) ReloadPolicy(w http.ResponseWriter, r *http.R
 // ListQuestions operation middleware
 func (siw *ServerInterfaceWrapper) ListQuestions(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListQuestionsParams
+
+	// ------------- Optional query parameter "task" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "task", r.URL.Query(), &params.Task, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "task"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ListQuestions(w, r)
+		siw.Handler.ListQuestions(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -22838,6 +25231,19 @@ func (siw *ServerInterfaceWrapper) ListTasks(w http.ResponseWriter, r *http.Requ
 		return
 	}
 
+	// ------------- Optional query parameter "archived" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "archived", r.URL.Query(), &params.Archived, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "archived"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "archived", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "labels" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "labels", r.URL.Query(), &params.Labels, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -22929,6 +25335,20 @@ func (siw *ServerInterfaceWrapper) CreateTask(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// ArchiveTasks operation middleware
+func (siw *ServerInterfaceWrapper) ArchiveTasks(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ArchiveTasks(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // KillTasks operation middleware
 func (siw *ServerInterfaceWrapper) KillTasks(w http.ResponseWriter, r *http.Request) {
 
@@ -23002,6 +25422,32 @@ func (siw *ServerInterfaceWrapper) GetTask(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetTask(w, r, task, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ArchiveTask operation middleware
+func (siw *ServerInterfaceWrapper) ArchiveTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ArchiveTask(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23089,6 +25535,32 @@ func (siw *ServerInterfaceWrapper) KillTask(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
+// LabelTask operation middleware
+func (siw *ServerInterfaceWrapper) LabelTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.LabelTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetTaskLogs operation middleware
 func (siw *ServerInterfaceWrapper) GetTaskLogs(w http.ResponseWriter, r *http.Request) {
 
@@ -23165,6 +25637,32 @@ func (siw *ServerInterfaceWrapper) GetTaskLogs(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// PauseTask operation middleware
+func (siw *ServerInterfaceWrapper) PauseTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PauseTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetTaskProgress operation middleware
 func (siw *ServerInterfaceWrapper) GetTaskProgress(w http.ResponseWriter, r *http.Request) {
 
@@ -23182,6 +25680,58 @@ func (siw *ServerInterfaceWrapper) GetTaskProgress(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetTaskProgress(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTaskResult operation middleware
+func (siw *ServerInterfaceWrapper) GetTaskResult(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTaskResult(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeTask operation middleware
+func (siw *ServerInterfaceWrapper) ResumeTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeTask(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23217,6 +25767,32 @@ func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// UnarchiveTask operation middleware
+func (siw *ServerInterfaceWrapper) UnarchiveTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UnarchiveTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ExplainTask operation middleware
 func (siw *ServerInterfaceWrapper) ExplainTask(w http.ResponseWriter, r *http.Request) {
 
@@ -23232,8 +25808,24 @@ func (siw *ServerInterfaceWrapper) ExplainTask(w http.ResponseWriter, r *http.Re
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExplainTaskParams
+
+	// ------------- Optional query parameter "ask" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ask", r.URL.Query(), &params.Ask, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "ask"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ask", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ExplainTask(w, r, task)
+		siw.Handler.ExplainTask(w, r, task, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -24335,6 +26927,19 @@ func (siw *ServerInterfaceWrapper) ListBacklogTasks(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// ------------- Optional query parameter "archived" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "archived", r.URL.Query(), &params.Archived, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "archived"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "archived", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -24461,6 +27066,41 @@ func (siw *ServerInterfaceWrapper) GetBacklogTask(w http.ResponseWriter, r *http
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ArchiveBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) ArchiveBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ArchiveBacklogTask(w, r, workspace, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -24855,6 +27495,41 @@ func (siw *ServerInterfaceWrapper) RetryBacklogTask(w http.ResponseWriter, r *ht
 	handler.ServeHTTP(w, r)
 }
 
+// UnarchiveBacklogTask operation middleware
+func (siw *ServerInterfaceWrapper) UnarchiveBacklogTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "task" -------------
+	var task BacklogTaskName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UnarchiveBacklogTask(w, r, workspace, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // UnblockBacklogTask operation middleware
 func (siw *ServerInterfaceWrapper) UnblockBacklogTask(w http.ResponseWriter, r *http.Request) {
 
@@ -25091,10 +27766,17 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks", wrapper.ListTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks", wrapper.CreateTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/kill", wrapper.KillTasks)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/archive", wrapper.ArchiveTasks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}", wrapper.GetTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/kill", wrapper.KillTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/cancel", wrapper.CancelTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/pause", wrapper.PauseTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/resume", wrapper.ResumeTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/archive", wrapper.ArchiveTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/unarchive", wrapper.UnarchiveTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/labels", wrapper.LabelTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/retry", wrapper.RetryTask)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/result", wrapper.GetTaskResult)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
@@ -25132,6 +27814,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/resume", wrapper.ResumeBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/cancel", wrapper.CancelBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/retry", wrapper.RetryBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/archive", wrapper.ArchiveBacklogTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/unarchive", wrapper.UnarchiveBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/renew", wrapper.RenewBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/reclaim", wrapper.ReclaimBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/link", wrapper.LinkBacklogTask)
@@ -26015,6 +28699,7 @@ func (response ReloadPolicydefaultApplicationProblemPlusJSONResponse) VisitReloa
 }
 
 type ListQuestionsRequestObject struct {
+	Params ListQuestionsParams
 }
 
 type ListQuestionsResponseObject interface {
@@ -26564,6 +29249,45 @@ func (response CreateTaskdefaultApplicationProblemPlusJSONResponse) VisitCreateT
 	return err
 }
 
+type ArchiveTasksRequestObject struct {
+	Body *ArchiveTasksJSONRequestBody
+}
+
+type ArchiveTasksResponseObject interface {
+	VisitArchiveTasksResponse(w http.ResponseWriter) error
+}
+
+type ArchiveTasks200JSONResponse ArchiveSummary
+
+func (response ArchiveTasks200JSONResponse) VisitArchiveTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ArchiveTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ArchiveTasksdefaultApplicationProblemPlusJSONResponse) VisitArchiveTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type KillTasksRequestObject struct {
 	Body *KillTasksJSONRequestBody
 }
@@ -26632,6 +29356,45 @@ type GetTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetTaskdefaultApplicationProblemPlusJSONResponse) VisitGetTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ArchiveTaskRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type ArchiveTaskResponseObject interface {
+	VisitArchiveTaskResponse(w http.ResponseWriter) error
+}
+
+type ArchiveTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response ArchiveTask200JSONResponse) VisitArchiveTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ArchiveTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ArchiveTaskdefaultApplicationProblemPlusJSONResponse) VisitArchiveTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -26762,6 +29525,46 @@ func (response KillTaskdefaultApplicationProblemPlusJSONResponse) VisitKillTaskR
 	return err
 }
 
+type LabelTaskRequestObject struct {
+	Task TaskID `json:"task"`
+	Body *LabelTaskJSONRequestBody
+}
+
+type LabelTaskResponseObject interface {
+	VisitLabelTaskResponse(w http.ResponseWriter) error
+}
+
+type LabelTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response LabelTask200JSONResponse) VisitLabelTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type LabelTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response LabelTaskdefaultApplicationProblemPlusJSONResponse) VisitLabelTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetTaskLogsRequestObject struct {
 	Task   TaskID `json:"task"`
 	Params GetTaskLogsParams
@@ -26831,6 +29634,46 @@ func (response GetTaskLogsdefaultApplicationProblemPlusJSONResponse) VisitGetTas
 	return err
 }
 
+type PauseTaskRequestObject struct {
+	Task TaskID `json:"task"`
+	Body *PauseTaskJSONRequestBody
+}
+
+type PauseTaskResponseObject interface {
+	VisitPauseTaskResponse(w http.ResponseWriter) error
+}
+
+type PauseTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response PauseTask200JSONResponse) VisitPauseTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PauseTaskdefaultApplicationProblemPlusJSONResponse) VisitPauseTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetTaskProgressRequestObject struct {
 	Task TaskID `json:"task"`
 }
@@ -26859,6 +29702,85 @@ type GetTaskProgressdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetTaskProgressdefaultApplicationProblemPlusJSONResponse) VisitGetTaskProgressResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskResultRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type GetTaskResultResponseObject interface {
+	VisitGetTaskResultResponse(w http.ResponseWriter) error
+}
+
+type GetTaskResult200JSONResponse TaskResult
+
+func (response GetTaskResult200JSONResponse) VisitGetTaskResultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskResultdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskResultdefaultApplicationProblemPlusJSONResponse) VisitGetTaskResultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeTaskRequestObject struct {
+	Task TaskID `json:"task"`
+	Body *ResumeTaskJSONRequestBody
+}
+
+type ResumeTaskResponseObject interface {
+	VisitResumeTaskResponse(w http.ResponseWriter) error
+}
+
+type ResumeTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response ResumeTask200JSONResponse) VisitResumeTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumeTaskdefaultApplicationProblemPlusJSONResponse) VisitResumeTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -26909,8 +29831,48 @@ func (response RetryTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryTas
 	return err
 }
 
-type ExplainTaskRequestObject struct {
+type UnarchiveTaskRequestObject struct {
 	Task TaskID `json:"task"`
+}
+
+type UnarchiveTaskResponseObject interface {
+	VisitUnarchiveTaskResponse(w http.ResponseWriter) error
+}
+
+type UnarchiveTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response UnarchiveTask200JSONResponse) VisitUnarchiveTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnarchiveTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UnarchiveTaskdefaultApplicationProblemPlusJSONResponse) VisitUnarchiveTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExplainTaskRequestObject struct {
+	Task   TaskID `json:"task"`
+	Params ExplainTaskParams
 }
 
 type ExplainTaskResponseObject interface {
@@ -28416,6 +31378,46 @@ func (response GetBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitGet
 	return err
 }
 
+type ArchiveBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+}
+
+type ArchiveBacklogTaskResponseObject interface {
+	VisitArchiveBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type ArchiveBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response ArchiveBacklogTask200JSONResponse) VisitArchiveBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ArchiveBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ArchiveBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitArchiveBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type BlockBacklogTaskRequestObject struct {
 	Workspace WorkspaceName   `json:"workspace"`
 	Task      BacklogTaskName `json:"task"`
@@ -28866,6 +31868,46 @@ func (response RetryBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitR
 	return err
 }
 
+type UnarchiveBacklogTaskRequestObject struct {
+	Workspace WorkspaceName   `json:"workspace"`
+	Task      BacklogTaskName `json:"task"`
+}
+
+type UnarchiveBacklogTaskResponseObject interface {
+	VisitUnarchiveBacklogTaskResponse(w http.ResponseWriter) error
+}
+
+type UnarchiveBacklogTask200JSONResponse struct{ OneBacklogTaskJSONResponse }
+
+func (response UnarchiveBacklogTask200JSONResponse) VisitUnarchiveBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnarchiveBacklogTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UnarchiveBacklogTaskdefaultApplicationProblemPlusJSONResponse) VisitUnarchiveBacklogTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type UnblockBacklogTaskRequestObject struct {
 	Workspace WorkspaceName   `json:"workspace"`
 	Task      BacklogTaskName `json:"task"`
@@ -29092,12 +32134,18 @@ type StrictServerInterface interface {
 	// CreateTask Order an agent
 	// (POST /tasks)
 	CreateTask(ctx context.Context, request CreateTaskRequestObject) (CreateTaskResponseObject, error)
+	// ArchiveTasks Of a hub, archive agents that have ended, by their age or labels
+	// (POST /tasks/archive)
+	ArchiveTasks(ctx context.Context, request ArchiveTasksRequestObject) (ArchiveTasksResponseObject, error)
 	// KillTasks Of a hub, end all agents on a spoke, with some labels, or all there are
 	// (POST /tasks/kill)
 	KillTasks(ctx context.Context, request KillTasksRequestObject) (KillTasksResponseObject, error)
 	// GetTask How an agent stands
 	// (GET /tasks/{task})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
+	// ArchiveTask Of a hub, leave an agent that has ended out of lists
+	// (POST /tasks/{task}/archive)
+	ArchiveTask(ctx context.Context, request ArchiveTaskRequestObject) (ArchiveTaskResponseObject, error)
 	// AskTask Ask the spoke of an agent how it stands, and wait up to 10 s for its signed answer
 	// (POST /tasks/{task}/ask)
 	AskTask(ctx context.Context, request AskTaskRequestObject) (AskTaskResponseObject, error)
@@ -29107,16 +32155,31 @@ type StrictServerInterface interface {
 	// KillTask End an agent, or keep it from starting
 	// (POST /tasks/{task}/kill)
 	KillTask(ctx context.Context, request KillTaskRequestObject) (KillTaskResponseObject, error)
+	// LabelTask Of a hub, give an agent labels, also one that has ended
+	// (POST /tasks/{task}/labels)
+	LabelTask(ctx context.Context, request LabelTaskRequestObject) (LabelTaskResponseObject, error)
 	// GetTaskLogs Of a hub, the output of an agent
 	// (GET /tasks/{task}/logs)
 	GetTaskLogs(ctx context.Context, request GetTaskLogsRequestObject) (GetTaskLogsResponseObject, error)
+	// PauseTask Pause an agent
+	// (POST /tasks/{task}/pause)
+	PauseTask(ctx context.Context, request PauseTaskRequestObject) (PauseTaskResponseObject, error)
 	// GetTaskProgress How far an agent has come, as it said itself, the newest first
 	// (GET /tasks/{task}/progress)
 	GetTaskProgress(ctx context.Context, request GetTaskProgressRequestObject) (GetTaskProgressResponseObject, error)
+	// GetTaskResult How an agent ended, and what shows it
+	// (GET /tasks/{task}/result)
+	GetTaskResult(ctx context.Context, request GetTaskResultRequestObject) (GetTaskResultResponseObject, error)
+	// ResumeTask Let an agent that is paused go on
+	// (POST /tasks/{task}/resume)
+	ResumeTask(ctx context.Context, request ResumeTaskRequestObject) (ResumeTaskResponseObject, error)
 	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
 	// (POST /tasks/{task}/retry)
 	RetryTask(ctx context.Context, request RetryTaskRequestObject) (RetryTaskResponseObject, error)
-	// ExplainTask Of a spoke, every reason why an agent does not start
+	// UnarchiveTask Of a hub, show an agent in lists again
+	// (POST /tasks/{task}/unarchive)
+	UnarchiveTask(ctx context.Context, request UnarchiveTaskRequestObject) (UnarchiveTaskResponseObject, error)
+	// ExplainTask Say why an agent is where it is, and what would change that
 	// (GET /tasks/{task}/why)
 	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
 	// ListTokens Tokens and whether they can be used, the newest first
@@ -29230,6 +32293,9 @@ type StrictServerInterface interface {
 	// GetBacklogTask One task in full
 	// (GET /workspaces/{workspace}/tasks/{task})
 	GetBacklogTask(ctx context.Context, request GetBacklogTaskRequestObject) (GetBacklogTaskResponseObject, error)
+	// ArchiveBacklogTask Leave a task that has ended out of lists
+	// (POST /workspaces/{workspace}/tasks/{task}/archive)
+	ArchiveBacklogTask(ctx context.Context, request ArchiveBacklogTaskRequestObject) (ArchiveBacklogTaskResponseObject, error)
 	// BlockBacklogTask Keep a task from being claimed until it is unblocked
 	// (POST /workspaces/{workspace}/tasks/{task}/block)
 	BlockBacklogTask(ctx context.Context, request BlockBacklogTaskRequestObject) (BlockBacklogTaskResponseObject, error)
@@ -29263,6 +32329,9 @@ type StrictServerInterface interface {
 	// RetryBacklogTask Queue a task again that ended without success
 	// (POST /workspaces/{workspace}/tasks/{task}/retry)
 	RetryBacklogTask(ctx context.Context, request RetryBacklogTaskRequestObject) (RetryBacklogTaskResponseObject, error)
+	// UnarchiveBacklogTask Show a task in lists again
+	// (POST /workspaces/{workspace}/tasks/{task}/unarchive)
+	UnarchiveBacklogTask(ctx context.Context, request UnarchiveBacklogTaskRequestObject) (UnarchiveBacklogTaskResponseObject, error)
 	// UnblockBacklogTask Let a blocked task be claimed again
 	// (POST /workspaces/{workspace}/tasks/{task}/unblock)
 	UnblockBacklogTask(ctx context.Context, request UnblockBacklogTaskRequestObject) (UnblockBacklogTaskResponseObject, error)
@@ -29872,8 +32941,10 @@ func (sh *strictHandler) ReloadPolicy(w http.ResponseWriter, r *http.Request, pa
 }
 
 // ListQuestions operation middleware
-func (sh *strictHandler) ListQuestions(w http.ResponseWriter, r *http.Request) {
+func (sh *strictHandler) ListQuestions(w http.ResponseWriter, r *http.Request, params ListQuestionsParams) {
 	var request ListQuestionsRequestObject
+
+	request.Params = params
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
 		return sh.ssi.ListQuestions(ctx, request.(ListQuestionsRequestObject))
@@ -30265,6 +33336,37 @@ func (sh *strictHandler) CreateTask(w http.ResponseWriter, r *http.Request, para
 	}
 }
 
+// ArchiveTasks operation middleware
+func (sh *strictHandler) ArchiveTasks(w http.ResponseWriter, r *http.Request) {
+	var request ArchiveTasksRequestObject
+
+	var body ArchiveTasksJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ArchiveTasks(ctx, request.(ArchiveTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ArchiveTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ArchiveTasksResponseObject); ok {
+		if err := validResponse.VisitArchiveTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // KillTasks operation middleware
 func (sh *strictHandler) KillTasks(w http.ResponseWriter, r *http.Request) {
 	var request KillTasksRequestObject
@@ -30316,6 +33418,32 @@ func (sh *strictHandler) GetTask(w http.ResponseWriter, r *http.Request, task Ta
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetTaskResponseObject); ok {
 		if err := validResponse.VisitGetTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ArchiveTask operation middleware
+func (sh *strictHandler) ArchiveTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request ArchiveTaskRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ArchiveTask(ctx, request.(ArchiveTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ArchiveTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ArchiveTaskResponseObject); ok {
+		if err := validResponse.VisitArchiveTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -30415,6 +33543,39 @@ func (sh *strictHandler) KillTask(w http.ResponseWriter, r *http.Request, task T
 	}
 }
 
+// LabelTask operation middleware
+func (sh *strictHandler) LabelTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request LabelTaskRequestObject
+
+	request.Task = task
+
+	var body LabelTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.LabelTask(ctx, request.(LabelTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "LabelTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(LabelTaskResponseObject); ok {
+		if err := validResponse.VisitLabelTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetTaskLogs operation middleware
 func (sh *strictHandler) GetTaskLogs(w http.ResponseWriter, r *http.Request, task TaskID, params GetTaskLogsParams) {
 	var request GetTaskLogsRequestObject
@@ -30435,6 +33596,39 @@ func (sh *strictHandler) GetTaskLogs(w http.ResponseWriter, r *http.Request, tas
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetTaskLogsResponseObject); ok {
 		if err := validResponse.VisitGetTaskLogsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PauseTask operation middleware
+func (sh *strictHandler) PauseTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request PauseTaskRequestObject
+
+	request.Task = task
+
+	var body PauseTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PauseTask(ctx, request.(PauseTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PauseTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PauseTaskResponseObject); ok {
+		if err := validResponse.VisitPauseTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {
@@ -30468,6 +33662,65 @@ func (sh *strictHandler) GetTaskProgress(w http.ResponseWriter, r *http.Request,
 	}
 }
 
+// GetTaskResult operation middleware
+func (sh *strictHandler) GetTaskResult(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request GetTaskResultRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTaskResult(ctx, request.(GetTaskResultRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTaskResult")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTaskResultResponseObject); ok {
+		if err := validResponse.VisitGetTaskResultResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ResumeTask operation middleware
+func (sh *strictHandler) ResumeTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request ResumeTaskRequestObject
+
+	request.Task = task
+
+	var body ResumeTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ResumeTask(ctx, request.(ResumeTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResumeTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResumeTaskResponseObject); ok {
+		if err := validResponse.VisitResumeTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // RetryTask operation middleware
 func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, task TaskID) {
 	var request RetryTaskRequestObject
@@ -30494,11 +33747,38 @@ func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, task 
 	}
 }
 
+// UnarchiveTask operation middleware
+func (sh *strictHandler) UnarchiveTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request UnarchiveTaskRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.UnarchiveTask(ctx, request.(UnarchiveTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UnarchiveTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(UnarchiveTaskResponseObject); ok {
+		if err := validResponse.VisitUnarchiveTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ExplainTask operation middleware
-func (sh *strictHandler) ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+func (sh *strictHandler) ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID, params ExplainTaskParams) {
 	var request ExplainTaskRequestObject
 
 	request.Task = task
+	request.Params = params
 
 	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
 		return sh.ssi.ExplainTask(ctx, request.(ExplainTaskRequestObject))
@@ -31598,6 +34878,33 @@ func (sh *strictHandler) GetBacklogTask(w http.ResponseWriter, r *http.Request, 
 	}
 }
 
+// ArchiveBacklogTask operation middleware
+func (sh *strictHandler) ArchiveBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request ArchiveBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ArchiveBacklogTask(ctx, request.(ArchiveBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ArchiveBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ArchiveBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitArchiveBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // BlockBacklogTask operation middleware
 func (sh *strictHandler) BlockBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
 	var request BlockBacklogTaskRequestObject
@@ -31958,6 +35265,33 @@ func (sh *strictHandler) RetryBacklogTask(w http.ResponseWriter, r *http.Request
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RetryBacklogTaskResponseObject); ok {
 		if err := validResponse.VisitRetryBacklogTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// UnarchiveBacklogTask operation middleware
+func (sh *strictHandler) UnarchiveBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName) {
+	var request UnarchiveBacklogTaskRequestObject
+
+	request.Workspace = workspace
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.UnarchiveBacklogTask(ctx, request.(UnarchiveBacklogTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UnarchiveBacklogTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(UnarchiveBacklogTaskResponseObject); ok {
+		if err := validResponse.VisitUnarchiveBacklogTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

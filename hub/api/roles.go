@@ -51,12 +51,20 @@ var may = map[string][]Role{
 	"POST /tasks/kill":          operators,
 	"POST /tasks/{task}/kill":   operators,
 	"POST /tasks/{task}/cancel": operators,
+	"POST /tasks/{task}/pause":  operators,
+	"POST /tasks/{task}/resume": operators,
 	"POST /tasks/{task}/retry":  operators,
 	"POST /tasks/{task}/ask":    operators,
 	"GET /tasks/{task}/why":     readers,
+	"GET /tasks/{task}/result":  readers,
 	"GET /tasks/{task}/logs":    operators,
 
 	"GET /tasks/{task}/progress": operators,
+
+	"POST /tasks/archive":          operators,
+	"POST /tasks/{task}/archive":   operators,
+	"POST /tasks/{task}/unarchive": operators,
+	"POST /tasks/{task}/labels":    operators,
 
 	"GET /questions":                    operators,
 	"GET /questions/{question}":         operators,
@@ -64,6 +72,9 @@ var may = map[string][]Role{
 
 	"POST /workspaces/{workspace}/tasks/{task}/pause":  operators,
 	"POST /workspaces/{workspace}/tasks/{task}/resume": operators,
+
+	"POST /workspaces/{workspace}/tasks/{task}/archive":   operators,
+	"POST /workspaces/{workspace}/tasks/{task}/unarchive": operators,
 
 	"GET /schedules":                  readers,
 	"POST /schedules":                 operators,

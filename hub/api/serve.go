@@ -155,6 +155,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is application/json")}
 	}
+	if as := r.Header.Get("Content-Encoding"); as != "" && as != "identity" {
+		return nil, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is not compressed")}
+	}
 	if isDeep(raw) {
 		return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: its JSON is more than %d levels deep", maxDepth)}
 	}

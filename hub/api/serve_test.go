@@ -68,6 +68,8 @@ func TestWhatIsNoRequestIsRefused(t *testing.T) {
 		"a time in a list":     {"POST", "/workspaces/main/tasks", as, `{"items":[{"title":"a"},{"title":"b","not_before":"2026-13-01T00:00:00Z"}]}`, 400, "field items[1].not_before takes a time"},
 		"no amount":            {"POST", "/workspaces/main/tasks", as, `{"items":[{"estimate":{"usd":"many"}}]}`, 400, "field items[0].estimate.usd takes a number\n"},
 		"a list":               {"POST", "/keys/revoke", as, `[]`, 400, "the body takes an object and got a list"},
+		"a field twice":        {"POST", "/keys/revoke", as, `{"key":"a","reason":"r","key":"b"}`, 400, `"key" is there twice`},
+		"one in it twice":      {"POST", "/tasks", as, `{"runtime":"exec","files":[{"path":"x","content":"aGk=","path":"y"}]}`, 400, `"path" is there twice`},
 		"two values":           {"POST", "/keys/revoke", as, right + right, 400, "there is more behind the body"},
 		"a field too few":      {"POST", "/keys/revoke", as, `{"key":"current"}`, 400, "it lacks the field reason"},
 		"null for a field":     {"POST", "/keys/revoke", as, `{"key":null,"reason":"r"}`, 400, "it lacks the field key"},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ func checkBody(t reflect.Type, raw []byte) error {
 	if !onlyTexts(v) {
 		return errNoText
 	}
+	if name, twice := nameTwice(json.NewDecoder(bytes.NewReader(raw))); twice {
+		return fmt.Errorf("%q is there twice, and one of its values would be left out", name)
+	}
 	fields, _ := v.(map[string]any)
 	for i := range t.NumField() {
 		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
@@ -45,6 +49,29 @@ func checkBody(t reflect.Type, raw []byte) error {
 		}
 	}
 	return nil
+}
+
+// nameTwice returns a name that an object has twice, of the value that dec reads next, which is valid.
+func nameTwice(dec *json.Decoder) (name string, twice bool) {
+	first, _ := dec.Token()
+	names := map[string]bool{}
+	for object := first == json.Delim('{'); (object || first == json.Delim('[')) && dec.More(); {
+		if object {
+			token, _ := dec.Token()
+			name, _ = token.(string)
+			if names[name] {
+				return name, true
+			}
+			names[name] = true
+		}
+		if name, twice := nameTwice(dec); twice {
+			return name, true
+		}
+	}
+	if _, nested := first.(json.Delim); nested {
+		_, _ = dec.Token() // its end
+	}
+	return "", false
 }
 
 // onlyTexts looks at a value of JSON and at all that is in it.

@@ -2,7 +2,9 @@ package webhook
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -12,12 +14,14 @@ import (
 // What a webhook can be told.
 const (
 	TaskStatusChanged      = "task.status_changed"
+	AgentProgress          = "agent.progress"
+	AgentOverrun           = "agent.overrun"
 	ConnectionStateChanged = "connection.state_changed"
 	ConnectionLinkChanged  = "connection.link_changed"
 )
 
 // Types are all of them.
-var Types = []string{TaskStatusChanged, ConnectionStateChanged, ConnectionLinkChanged}
+var Types = []string{TaskStatusChanged, AgentProgress, AgentOverrun, ConnectionStateChanged, ConnectionLinkChanged}
 
 // What each is told, whatever it wants.
 const (
@@ -26,7 +30,8 @@ const (
 	webhookTest    = "webhook.test"
 )
 
-// body is what is sent. It says what has changed, and not what an agent was given or wrote.
+// body is what is sent. It says what has changed, and not what an agent was given or wrote: of its own words only the
+// step and the unit of its progress, which are a line of few bytes, without the values that its spoke keeps secret.
 type body struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"` // of the event
@@ -42,6 +47,20 @@ type taskData struct {
 	Spoke    string `json:"spoke,omitempty"`
 	Attempt  int    `json:"attempt"`
 	Seq      int64  `json:"seq"` // of two events the later one has the higher
+}
+
+type agentData struct {
+	Task     string        `json:"task"`
+	ShortID  string        `json:"short_id"`
+	Spoke    string        `json:"spoke,omitempty"`
+	Attempt  int           `json:"attempt"`
+	Progress *progressData `json:"progress,omitempty"`
+	Seq      int64         `json:"seq"`
+}
+
+type progressData struct {
+	commands.Progress
+	Percent *int `json:"percent,omitempty"`
 }
 
 type connectionData struct {
@@ -70,7 +89,8 @@ type testData struct {
 var planner = store.Planner{Wants: wants, Tell: tell, Gap: gap}
 
 // kinds are the types of events of the feed.
-var kinds = map[store.EventKind]string{store.TaskEvent: TaskStatusChanged, store.ConnectionEvent: ConnectionStateChanged, store.LinkEvent: ConnectionLinkChanged, store.RestoredEvent: eventsRestored}
+var kinds = map[store.EventKind]string{store.TaskEvent: TaskStatusChanged, store.ProgressEvent: AgentProgress, store.OverrunEvent: AgentOverrun,
+	store.ConnectionEvent: ConnectionStateChanged, store.LinkEvent: ConnectionLinkChanged, store.RestoredEvent: eventsRestored}
 
 // wants reports whether w is told of e. An agent may change in other ways than in its state.
 func wants(w store.Webhook, e store.Event) bool {
@@ -90,6 +110,8 @@ func tell(e store.Event) store.Message {
 	switch e.Kind {
 	case store.TaskEvent:
 		data = taskData{e.Task, commands.ShortID(e.Task), e.Previous, e.State, e.Reason, spokeOf(e), e.Attempt, e.Seq}
+	case store.ProgressEvent, store.OverrunEvent:
+		data = agentData{e.Task, commands.ShortID(e.Task), spokeOf(e), e.Attempt, progressOf(e), e.Seq}
 	case store.ConnectionEvent, store.LinkEvent:
 		c := connectionData{Connection: e.Conn, Spoke: spokeOf(e), State: e.State, Reason: e.Reason, Seq: e.Seq}
 		if e.Role == store.Obeys {
@@ -97,7 +119,16 @@ func tell(e store.Event) store.Message {
 		}
 		data = c
 	}
-	return message("msg", e.Seq, kinds[e.Kind], e.At, data)
+	m := message(kinds[e.Kind], e.At, data)
+	m.Prefix, m.Number, m.First = "msg", strconv.FormatInt(e.Seq, 10), e.Seq
+	return m
+}
+
+func progressOf(e store.Event) *progressData {
+	if e.Progress == nil {
+		return nil
+	}
+	return &progressData{e.Progress.Progress, e.Progress.Percent()}
 }
 
 func spokeOf(e store.Event) string {
@@ -108,10 +139,12 @@ func spokeOf(e store.Event) string {
 }
 
 func gap(from, to int64, at time.Time) store.Message {
-	return message("gap", to, eventsGap, at, gapData{from, to})
+	m := message(eventsGap, at, gapData{from, to})
+	m.Prefix, m.Number, m.First = "gap", fmt.Sprintf("%d-%d", from, to), from
+	return m
 }
 
-func message(prefix string, seq int64, typ string, at time.Time, data any) store.Message {
+func message(typ string, at time.Time, data any) store.Message {
 	raw, _ := json.Marshal(body{typ, at.UTC(), data}) // it is made of what can be one
-	return store.Message{Prefix: prefix, Seq: seq, Type: typ, Body: string(raw), At: at}
+	return store.Message{Type: typ, Body: string(raw), At: at}
 }

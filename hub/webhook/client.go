@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -24,13 +25,15 @@ const (
 	tryTime = 10 * time.Second
 	// mostRead is how much of an answer is read, so that the connection can be used again.
 	mostRead = 64 << 10
+	// mostSaid is how long the reason is at most why a try failed.
+	mostSaid = 300
 )
 
 // An answer is what came of a try.
 type answer struct {
 	status int           // 0 = there was none
 	after  time.Duration // for which the receiver wants nothing
-	err    string        // why it failed; "" = it did not
+	err    string        // why it failed, in a line; "" = it did not
 }
 
 // client sends to addresses that may be sent to, and to nothing that an answer or the environment names. The address is
@@ -55,7 +58,7 @@ func (s *Sender) client() *http.Client {
 func (s *Sender) send(ctx context.Context, t store.Trial) answer {
 	keys, err := s.keys(t.Webhook)
 	if err != nil {
-		return answer{err: err.Error()}
+		return answer{err: clip(err.Error())}
 	}
 	req, err := request(ctx, t, keys, time.Now())
 	if err != nil {
@@ -99,8 +102,11 @@ func words(err error) string {
 		}
 		err = e.Err
 	}
-	return err.Error()
+	return clip(err.Error())
 }
+
+// clip is as much of what others may have written as is kept, shown and logged.
+func clip(text string) string { return commands.Clean(text, mostSaid) }
 
 // retryAfter is what a header of that name asks for, as seconds or as a date; 0 where it asks for nothing.
 func retryAfter(h http.Header) time.Duration {

@@ -111,6 +111,11 @@ func TestPausesGrowAndHaveBounds(t *testing.T) {
 	require.Greater(t, longest, 20*time.Hour)
 	require.Equal(t, 10, mostTries)
 	require.Zero(t, hold(store.BreakAfter-1, 0))
+	for n := range 3 { // each failure from the one that breaks it has the next pause
+		require.GreaterOrEqual(t, hold(store.BreakAfter+n, 0), pauses[n]/2)
+		require.LessOrEqual(t, hold(store.BreakAfter+n, 0), pauses[n])
+	}
+	require.Equal(t, 90*time.Second, hold(store.BreakAfter, 90*time.Second), "what the receiver asks for counts where it is longer")
 	require.LessOrEqual(t, hold(1000, 0), longestHold)
 	require.Greater(t, hold(1000, 0), longestHold/4)
 	require.Equal(t, 90*time.Second, hold(1, 90*time.Second))
@@ -131,7 +136,7 @@ func TestPausesGrowAndHaveBounds(t *testing.T) {
 	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'failed' AND tries = $1 AND error = 'it answered 400'`, mostTries)
 
 	r.changes(t, "running", 2)
-	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND leased_until IS NULL AND tries > 0`)
+	r.awaitCount(t, 2, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND leased_until IS NULL AND tries > 0`)
 	require.NoError(t, r.Exec(`UPDATE webhooks SET failures = $1`, store.BreakAfter))
 	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET tries = $1 WHERE state = 'pending'`, mostTries))
 	r.hurry(t)

@@ -77,15 +77,26 @@ func (s *Sender) Change(ctx context.Context, text, state, reason, actor string) 
 	}
 	switch state {
 	case store.WebhookActive:
-		w, err = s.DB.EnableWebhook(ctx, text, reason, actor, gap)
+		w, err = s.DB.EnableWebhook(ctx, text, reason, actor, planner)
 		s.Changed()
 	case store.WebhookDisabled:
 		if strings.TrimSpace(reason) == "" {
 			return w, commands.Refuse(commands.Validation, "to disable a webhook needs a reason").Hinting("give one; it is shown with the webhook")
 		}
-		w, err = s.DB.DisableWebhook(ctx, text, reason, actor)
+		if w, err = s.DB.DisableWebhook(ctx, text, reason, actor); err == nil {
+			s.lanes.giveBack(w.ID)
+		}
 	default:
 		err = commands.Refuse(commands.Validation, "state %q is neither active nor disabled", commands.Clip(state))
+	}
+	return w, err
+}
+
+// Remove forgets a webhook: what waits for it is not sent any more.
+func (s *Sender) Remove(ctx context.Context, text, actor string) (store.Webhook, error) {
+	w, err := s.DB.RemoveWebhook(context.WithoutCancel(ctx), text, actor)
+	if err == nil {
+		s.lanes.giveBack(w.ID)
 	}
 	return w, err
 }
@@ -101,20 +112,18 @@ func (s *Sender) Test(ctx context.Context, text string) (d store.Delivery, err e
 	if err != nil {
 		return d, err
 	}
-	now := time.Now()
-	m := message("", 0, webhookTest, now, testData{w.Name})
-	t, err := s.DB.BeginDelivery(ctx, w.ID, "test_"+strings.ReplaceAll(uuid.NewString(), "-", ""), m, lease)
+	t, err := s.DB.BeginTest(ctx, w.ID, "test_"+strings.ReplaceAll(uuid.NewString(), "-", ""), message(webhookTest, time.Now(), testData{w.Name}))
 	if err != nil {
 		return d, err
 	}
 	ctx = context.WithoutCancel(ctx)
 	a := s.send(ctx, t)
-	if a.err != "" {
-		err = s.failed(ctx, t, a, true)
-	} else if err = s.DB.NoteDelivered(ctx, []store.Delivered{{Trial: t, Status: a.status}}); err == nil {
-		err = s.delivered(ctx, t)
+	if err := s.DB.EndTest(ctx, t, a.status, a.err); err != nil {
+		return d, err
 	}
-	if err != nil {
+	if a.err != "" {
+		s.Counters.Delivered(GivenUp)
+	} else if err := s.delivered(ctx, t); err != nil {
 		return d, err
 	}
 	s.due.Send()

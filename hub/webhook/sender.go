@@ -52,11 +52,13 @@ type Sender struct {
 	Log      *slog.Logger
 	Counters *metrics.Counters
 
-	http    *http.Client
-	changed wait.Signal // a webhook was made or enabled
-	due     wait.Signal // a delivery may be due
-	full    atomic.Bool // events wait until deliveries before them are taken
-	noted   *store.Group[store.Delivered, struct{}]
+	http     *http.Client
+	changed  wait.Signal // a webhook was made or enabled
+	due      wait.Signal // a delivery may be due
+	lanes    lanes
+	full     atomic.Bool // events wait until deliveries before them are taken
+	noted    *store.Group[store.Delivered, struct{}]
+	returned *store.Group[store.Trial, struct{}]
 }
 
 // Open prepares what Run does.
@@ -64,6 +66,9 @@ func (s *Sender) Open() {
 	s.http, s.changed, s.due = s.client(), wait.NewSignal(), wait.NewSignal()
 	s.noted = store.NewGroup(func(ctx context.Context, list []store.Delivered) ([]struct{}, error) {
 		return make([]struct{}, len(list)), s.DB.NoteDelivered(context.WithoutCancel(ctx), list)
+	})
+	s.returned = store.NewGroup(func(ctx context.Context, list []store.Trial) ([]struct{}, error) {
+		return make([]struct{}, len(list)), s.DB.ReturnDeliveries(context.WithoutCancel(ctx), list)
 	})
 }
 
@@ -79,6 +84,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	defer stop()
 	var g errgroup.Group
 	g.Go(func() error { return s.noted.Run(noting) })
+	g.Go(func() error { return s.returned.Run(noting) })
 	g.Go(func() error { return s.plan(ctx) })
 	g.Go(func() error { return s.refill(ctx) })
 	g.Go(func() error { defer stop(); return s.deliver(ctx) })
@@ -115,11 +121,13 @@ func (s *Sender) plan(ctx context.Context) error {
 
 // planAll plans what is there.
 func (s *Sender) planAll(ctx context.Context) error {
+	p := planner
 	for {
-		done, err := s.DB.PlanDeliveries(ctx, planner)
+		done, err := s.DB.PlanDeliveries(ctx, p)
 		if err != nil {
 			return err
 		}
+		p.After = done.At
 		s.full.Store(done.Full)
 		switch {
 		case done.Active == 0:
@@ -166,9 +174,11 @@ func (s *Sender) deliver(ctx context.Context) error {
 		next, err := s.DB.NextDelivery(ctx, look)
 		if err == nil && next <= 0 {
 			var list []store.Trial
+			until := time.Now().Add(lease - tryTime) // whoever begins later may not have noted it when the lease ends
 			list, err = s.DB.ClaimDeliveries(ctx, lease)
 			for _, t := range list {
-				trying.Go(func() { s.try(ctx, t) })
+				at := s.lanes.enter(t.Webhook.ID, until)
+				trying.Go(func() { s.inTurn(ctx, t, at) })
 			}
 			next = batch
 		}

@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +48,30 @@ func TestAWebhookIsToldWhatItWants(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, all[0].verifies(t, key))
 	require.WithinDuration(t, time.Now(), time.Unix(all[0].at, 0), testPatience)
+}
+
+// A webhook that wants it is told what an agent says of its progress, and that it overruns, by a body of its own; whoever does not is not.
+func TestAWebhookIsToldOfProgressAndOverruns(t *testing.T) {
+	t.Parallel()
+	to, other := receive(t, nil), receive(t, nil)
+	r := newRig(t, to, other)
+	r.create(t, "progress", to, New{Types: []string{TaskStatusChanged, AgentProgress, AgentOverrun}, States: []string{"failed"}})
+	r.create(t, "ends", other, New{})
+	require.NoError(t, r.DB.Tx(t.Context(), "noting", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO new_events (kind, task, attempt, progress) VALUES
+			('progress', gen_random_uuid(), 1, '{"current": 1, "total": 4, "step": "tests", "at": 7}'), ('overrun', gen_random_uuid(), 2, NULL)`)
+		return err
+	}))
+
+	all := to.await(t, 2)
+	slices.SortFunc(all, func(a, b got) int { return strings.Compare(b.typ(t), a.typ(t)) })
+
+	require.Equal(t, []string{AgentProgress, AgentOverrun}, []string{all[0].typ(t), all[1].typ(t)})
+	require.Regexp(t, `"data":{"task":"[-0-9a-f]{36}","short_id":"[0-9a-z]{8}","attempt":1,"progress":{"current":1,"total":4,"step":"tests","percent":25},"seq":\d+}}$`, all[0].body)
+	require.Regexp(t, `"data":{"task":"[-0-9a-f]{36}","short_id":"[0-9a-z]{8}","attempt":2,"seq":\d+}}$`, all[1].body)
+	r.changes(t, "completed", 1)
+	require.Equal(t, TaskStatusChanged, other.await(t, 1)[0].typ(t))
+	require.Len(t, other.all(), 1)
 }
 
 func jsonNumber(v any) string {
@@ -221,6 +247,10 @@ func TestADeliveryIsTriedByOneAtATime(t *testing.T) {
 	list, err := r.DB.ClaimDeliveries(t.Context(), lease)
 	require.NoError(t, err)
 	require.Empty(t, list)
+	_, err = r.sender.Resend(t.Context(), "one", first.id, "test")
+	require.Equal(t, commands.Conflict, commands.CodeOf(err))
+	require.Contains(t, err.Error(), "is being sent to the webhook one now")
+	require.Zero(t, r.Count(t, `SELECT count(*) FROM audit WHERE action = 'webhook.resent'`))
 	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET leased_until = clock_timestamp()`))
 	list, err = r.DB.ClaimDeliveries(t.Context(), lease)
 	require.NoError(t, err)
@@ -229,7 +259,7 @@ func TestADeliveryIsTriedByOneAtATime(t *testing.T) {
 	late := list[0]
 	late.Tries = 1
 	require.NoError(t, r.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: late, Status: 200}}))
-	require.NoError(t, r.DB.ReturnDelivery(t.Context(), late))
+	require.NoError(t, r.DB.ReturnDeliveries(t.Context(), []store.Trial{late}))
 
 	require.Equal(t, 1, r.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND tries = 2 AND leased_until IS NOT NULL`))
 	require.NoError(t, r.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: list[0], Status: 200}}))
@@ -258,22 +288,4 @@ func TestWhatWaitsForAWebhookIsBounded(t *testing.T) {
 
 	r.awaitCount(t, events, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'`)
 	require.Equal(t, events, distinctIDs(to))
-}
-
-// A database of before is told as such: its numbers go on above, and nothing between is missing.
-func TestARestoreIsTold(t *testing.T) {
-	t.Parallel()
-	to := receive(t, nil)
-	r := newRig(t, to)
-	_, err := r.DB.BeginIncarnation(t.Context(), []string{""}, "one")
-	require.NoError(t, err)
-	r.create(t, "links", to, New{Types: []string{ConnectionLinkChanged}})
-	restored, err := r.DB.BeginIncarnation(t.Context(), []string{"another"}, "two")
-	require.NoError(t, err)
-	require.True(t, restored)
-	require.NoError(t, r.DB.NoteEvent(t.Context(), store.LinkEvent, "", "up"))
-
-	all := to.await(t, 2)
-
-	require.ElementsMatch(t, []string{"events.restored", ConnectionLinkChanged}, []string{all[0].typ(t), all[1].typ(t)})
 }

@@ -19,25 +19,39 @@ const (
 // Outcomes are all of them.
 var Outcomes = []string{Delivered, Retried, GivenUp}
 
-// try sends a delivery that was claimed, and notes what came of it, also where everything is to stop.
-func (s *Sender) try(ctx context.Context, t store.Trial) {
-	a := s.send(ctx, t)
+// inTurn sends a delivery that was claimed when it is its turn, and notes what came of it, also where everything is to stop.
+func (s *Sender) inTurn(ctx context.Context, t store.Trial, at place) {
 	noting := context.WithoutCancel(ctx)
 	var err error
-	switch {
-	case a.err == "":
-		if _, err = s.noted.Submit(noting, store.Delivered{Trial: t, Status: a.status}); err == nil {
-			err = s.delivered(noting, t)
-		}
-	case ctx.Err() != nil:
-		err = s.DB.ReturnDelivery(noting, t)
-	default:
-		err = s.failed(noting, t, a, false)
+	if !at.wait(ctx) {
+		_, err = s.returned.Submit(noting, t)
+	} else {
+		a := s.send(ctx, t)
+		at.tried(a.err != "")
+		err = s.note(noting, t, a, ctx.Err() != nil)
 	}
 	if err != nil { // it is tried again when its lease is over
 		s.Log.ErrorContext(ctx, "noting what came of a delivery", "webhook", t.Webhook.Name, "id", t.ID, "err", err)
 	}
-	s.due.Send()
+	if at.leave() {
+		s.due.Send()
+	}
+}
+
+// note notes what came of a try. One that failed while everything is to stop says nothing about the receiver.
+func (s *Sender) note(ctx context.Context, t store.Trial, a answer, stopping bool) error {
+	switch {
+	case a.err == "":
+		if _, err := s.noted.Submit(ctx, store.Delivered{Trial: t, Status: a.status}); err != nil {
+			return err
+		}
+		return s.delivered(ctx, t)
+	case stopping:
+		_, err := s.returned.Submit(ctx, t)
+		return err
+	default:
+		return s.failed(ctx, t, a)
+	}
 }
 
 // delivered counts a try that was successful and noted, and ends what failures before it have begun.
@@ -53,19 +67,19 @@ func (s *Sender) delivered(ctx context.Context, t store.Trial) error {
 	return err
 }
 
-// failed notes a try that failed. A test is tried once, and says nothing about what else there is to send. While the webhook
-// is broken, tries are few and close: they give no delivery up, the end of the patience with the webhook does.
-func (s *Sender) failed(ctx context.Context, t store.Trial, a answer, test bool) error {
-	last := test || t.Tries >= mostTries && !t.Webhook.Broken()
+// failed notes a try that failed. While the webhook is broken, tries are few and close: they give no delivery up, the end of
+// the patience with the webhook does.
+func (s *Sender) failed(ctx context.Context, t store.Trial, a answer) error {
+	last := t.Tries >= mostTries && !t.Webhook.Broken()
 	disabled := ""
-	w, err := s.DB.NoteFailure(ctx, store.Failure{Trial: t, Status: a.status, Error: commands.Clean(a.err, 500), Last: last, Again: max(pause(t.Tries), min(a.after, longestAsked)), Apart: test,
+	w, err := s.DB.NoteFailure(ctx, store.Failure{Trial: t, Status: a.status, Error: a.err, Last: last, Again: max(pause(t.Tries), min(a.after, longestAsked)),
 		Hold: func(failures int) time.Duration { return hold(failures, a.after) },
 		Disable: func(failing time.Duration) string {
 			switch {
 			case a.status == http.StatusGone:
 				disabled = "its receiver answered 410: it wants nothing more"
 			case failing > patience:
-				disabled = "it has failed for " + commands.Lasting(patience) + "; the last time: " + commands.Clean(a.err, 500)
+				disabled = "it has failed for " + commands.Lasting(patience) + "; the last time: " + a.err
 			}
 			return disabled
 		}})
@@ -80,7 +94,7 @@ func (s *Sender) failed(ctx context.Context, t store.Trial, a answer, test bool)
 	switch {
 	case disabled != "":
 		s.Log.WarnContext(ctx, "webhook was disabled", "webhook", t.Webhook.Name, "why", disabled)
-	case w.Failures == store.BreakAfter && !test:
+	case w.Failures == store.BreakAfter:
 		s.Log.WarnContext(ctx, "webhook fails; one delivery at a time is tried until one is taken", "webhook", w.Name, "failures", w.Failures, "err", a.err)
 	}
 	return nil

@@ -108,12 +108,12 @@ func (b *Spawns) compareParts(ctx context.Context, o Options, dir string) error 
 }
 
 // open starts a hub and a spoke that allows everything.
-func open(ctx context.Context, slots int) (*fleet.Mesh, error) {
+func open(ctx context.Context, slots int, hubArgs ...string) (*fleet.Mesh, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	m, err := fleet.New(ctx, self, "bench")
+	m, err := fleet.New(ctx, self, "bench", hubArgs...)
 	if err != nil {
 		return m, err
 	}

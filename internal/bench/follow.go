@@ -24,6 +24,7 @@ import (
 type FollowOptions struct {
 	Clients []int         // numbers of them, ascending
 	Rate    int           // requests a second, of which every fifth orders an agent
+	Hooks   int           // webhooks that are told of the same events
 	Window  time.Duration // how long they are made
 	Say     func(format string, args ...any)
 }
@@ -37,6 +38,9 @@ type Followed struct {
 	Events    int     `json:"events"`       // that each has had
 	EventP50  float64 `json:"event_p50_ms"` // from the change until one of them has it
 	EventP99  float64 `json:"event_p99_ms"`
+	Told      int     `json:"deliveries"`      // to each webhook
+	HookP50   float64 `json:"delivery_p50_ms"` // from the change until it is delivered
+	HookP99   float64 `json:"delivery_p99_ms"`
 	RSS       int64   `json:"rss_kib"`
 	PerClient float64 `json:"rss_kib_per_client"` // more than with the fewest
 	CPU       float64 `json:"cpu_percent"`        // of one core, without its database
@@ -46,17 +50,23 @@ type Followed struct {
 type Follows struct {
 	record.Origin
 	Rate   int        `json:"requests_per_s"`
+	Hooks  int        `json:"webhooks"`
 	Window float64    `json:"window_s"`
 	List   []Followed `json:"followed"`
 }
 
 // MeasureFollowed measures requests to a hub beside those who follow its events.
 func MeasureFollowed(ctx context.Context, o FollowOptions) (found Follows, err error) {
-	if len(o.Clients) == 0 || o.Clients[0] < 0 || !slices.IsSorted(o.Clients) || o.Rate < 1 || o.Window < time.Second {
-		return found, errors.New("numbers of clients ascend, the rate is at least 1, and the window at least 1s")
+	if len(o.Clients) == 0 || o.Clients[0] < 0 || !slices.IsSorted(o.Clients) || o.Rate < 1 || o.Hooks < 0 || o.Window < time.Second {
+		return found, errors.New("numbers of clients ascend, the rate is at least 1, no number is below 0, and the window is at least 1s")
 	}
-	found = Follows{Origin: record.Here(), Rate: o.Rate, Window: o.Window.Seconds()}
-	m, err := open(ctx, 64)
+	found = Follows{Origin: record.Here(), Rate: o.Rate, Hooks: o.Hooks, Window: o.Window.Seconds()}
+	hooks, err := receive()
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, hooks.close()) }()
+	m, err := open(ctx, 64, "--webhook-allow", "127.0.0.0/8", "--webhook-ca", hooks.ca())
 	if m != nil {
 		defer func() { err = errors.Join(err, m.Stop(ctx)) }()
 	}
@@ -66,9 +76,12 @@ func MeasureFollowed(ctx context.Context, o FollowOptions) (found Follows, err e
 	if _, err := measure(ctx, m, 4, 40, commands.RuntimeNoop); err != nil { // warm up
 		return found, err
 	}
+	if err := hooks.create(ctx, m, o.Hooks); err != nil {
+		return found, err
+	}
 	for _, n := range o.Clients {
 		o.Say("%d clients, %d requests a second for %s ...", n, o.Rate, o.Window)
-		f, err := o.followed(ctx, m, n)
+		f, err := o.followed(ctx, m, hooks, n)
 		if err != nil {
 			return found, err
 		}
@@ -82,7 +95,7 @@ func MeasureFollowed(ctx context.Context, o FollowOptions) (found Follows, err e
 }
 
 // followed measures the hub while n follow it.
-func (o FollowOptions) followed(ctx context.Context, m *fleet.Mesh, n int) (f Followed, err error) {
+func (o FollowOptions) followed(ctx context.Context, m *fleet.Mesh, hooks *receiver, n int) (f Followed, err error) {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	r := &readers{mesh: m}
@@ -97,6 +110,7 @@ func (o FollowOptions) followed(ctx context.Context, m *fleet.Mesh, n int) (f Fo
 	if err != nil {
 		return f, err
 	}
+	hooks.taken()
 	took, err := o.ask(ctx, m)
 	if err != nil {
 		return f, err
@@ -110,6 +124,8 @@ func (o FollowOptions) followed(ctx context.Context, m *fleet.Mesh, n int) (f Fo
 	if err := wait.For(ctx, time.Second); err != nil { // for what is under way
 		return f, err
 	}
+	told, late := hooks.taken()
+	f.Told, f.HookP50, f.HookP99 = told/max(o.Hooks, 1), quantile(late, 0.5), quantile(late, 0.99)
 	r.mu.Lock()
 	f.Events, f.EventP50, f.EventP99 = r.events/max(n, 1), quantile(r.late, 0.5), quantile(r.late, 0.99)
 	r.mu.Unlock()

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -47,6 +49,9 @@ func (f *file) wrong(n int, format string, args ...any) error {
 
 // Unmarshal returns the values as they are written.
 func (f *file) Unmarshal(raw []byte) (map[string]any, error) {
+	if i := bytes.IndexFunc(raw, func(r rune) bool { return r == utf8.RuneError }); i >= 0 {
+		return nil, f.wrong(1+bytes.Count(raw[:i], []byte("\n")), "it is not UTF-8")
+	}
 	doc, err := parser.ParseBytes(raw, 0)
 	if err != nil {
 		line, text := 1, err.Error()

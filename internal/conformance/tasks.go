@@ -29,6 +29,7 @@ func taskRules() []Rule {
 	)
 	rules = append(rules, repeatRules()...)
 	rules = append(rules, killRules()...)
+	rules = append(rules, pauseRules()...)
 	return append(rules, treeRules()...)
 }
 
@@ -182,7 +183,7 @@ func (t *trial) lacksCapability() error {
 func (t *trial) timesOut() error {
 	trace := t.trace()
 	spawn := shell("echo begun >> " + trace + "; sleep 60; echo over >> " + trace)
-	spawn.TimeoutMS = 500
+	spawn.TimeoutMS, spawn.EstimateMS = 500, 60_000
 	s, err := t.order(spawn, nil)
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func TestWhatCannotBeAskedHasACode(t *testing.T) {
 	for text, want := range map[string]api.Problem{
 		"DELETE /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 405, Code: "METHOD_NOT_ALLOWED", Title: "The path takes other methods"},
 		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}":                                        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
+		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}":        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
 		"GET /api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 404, Code: "NOT_FOUND", Title: "There is no such thing"},
 		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 600000\r\n\r\n" + strings.Repeat(" ", 600000): {Status: 413, Code: "PAYLOAD_TOO_LARGE", Title: "The body is too large"},
 	} {

@@ -233,12 +233,15 @@ type sqlError interface {
 	SQLState() string
 }
 
+// readOnly is what a server answers that takes no changes now.
+const readOnly = "25006"
+
 // outage reports whether the database could not be reached, or answered that it
 // cannot work now. Any other answer of it is a defect of ours.
 func outage(err error) bool {
 	if pg, ok := errors.AsType[sqlError](err); ok {
 		class := pg.SQLState()[:min(2, len(pg.SQLState()))]
-		return slices.Contains([]string{"08", "53", "55", "57", "58", "XX"}, class)
+		return pg.SQLState() == readOnly || slices.Contains([]string{"08", "40", "53", "55", "57", "58", "XX"}, class)
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
@@ -294,6 +297,7 @@ func JSON(w http.ResponseWriter, v any) {
 type AgentTerms struct {
 	Spoke, Hub string // where they run, who ordered them; "" = anywhere, anybody
 	Open       bool   // without those that have ended
+	Archived   bool   // of a hub: those that are archived, which no other list has
 	Labels     commands.Selector
 	Before     string // only those with a lower id; "" = the newest
 	Limit      int

@@ -167,6 +167,7 @@ func (b *bads) bodies() {
 	for i := range keys {
 		keys[i] = fmt.Sprintf(`"k%05d":1`, i)
 	}
+	newer := map[string]bool{"body: unknown field": true, "body: 15,000 names": true}
 	for name, raw := range map[string]string{
 		"body: a name twice":          `{"task":"x","task":"y"}`,
 		"body: a nested name twice":   `{"env":[{"name":"A","name":"B"}]}`,
@@ -188,6 +189,10 @@ func (b *bads) bodies() {
 	} {
 		body, re := b.good()
 		h := b.v.Header(body.Kind(), re)
-		b.signed(signing.BodyJSON, name, b.v.Forge(body.Kind().Type(), h, []byte(raw)).Envelope())
+		code := signing.BodyJSON
+		if newer[name] && body.Kind().Type() != signing.Command { // a report may have fields that are not known: this one says nothing beside them
+			code = commands.Validation
+		}
+		b.signed(code, name, b.v.Forge(body.Kind().Type(), h, []byte(raw)).Envelope())
 	}
 }

@@ -34,7 +34,7 @@ var may = map[string]string{
 	"hub/cron":             "commands",
 	"hub/output":           "commands store",
 	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing spoke/door spoke/isolation spoke/output spoke/policy spoke/runtime spoke/supervisor store store/backlog",
-	"spoke/door":           "commands internal/control store/backlog",
+	"spoke/door":           "commands internal/control signing store/backlog",
 	"hub/webhook":          "commands internal/feed internal/metrics store",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -43,9 +44,12 @@ func TestAnAccountThatMetItsLimitWaits(t *testing.T) {
 	why, err := ws.Why(t.Context(), second)
 	require.NoError(t, err)
 	require.Len(t, why.Reasons, 1)
-	require.Equal(t, "limit", why.Reasons[0].Stage)
-	require.Equal(t, "account claude has met a limit of its provider; its tasks wait", why.Reasons[0].What)
+	require.Equal(t, commands.CauseLimit, why.Reasons[0].Code)
+	require.Equal(t, "account claude has met a limit of its provider; its tasks wait", why.Reasons[0].Text)
 	require.WithinRange(t, *why.Reasons[0].Until, time.Now().Add(2*time.Minute), time.Now().Add(6*time.Minute))
+	waits, err := ws.Show(t.Context(), second)
+	require.NoError(t, err)
+	require.Equal(t, backlog.AccountLimited, waits.Eligibility)
 	require.NoError(t, p.Spoke.Exec(`UPDATE account_limits SET until = clock_timestamp()`))
 	require.Equal(t, []string{second}, tasksOf(p.claim(t, 10)), "its time has come")
 	swept, err := p.backlog.Sweep(t.Context(), time.Second)
@@ -101,11 +105,14 @@ commands:
 
 	require.Equal(t, commands.Completed, beside.State)
 	require.Equal(t, commands.Queued, m.Agent(t, waits).State)
+	var change policy.Change
+	s.Do(t, "POST", "/api/v1/policy/reload", nil, &change)
+	require.Equal(t, []string{"claude"}, change.Lifted)
+	require.Equal(t, commands.Completed, m.Wait(t, waits).State, "its account goes on before its time")
+	require.Equal(t, commands.Queued, m.Agent(t, limited).State, "what met the limit waits as long as it does")
 	m.Stop(t, "attic")
 	s.Exec(t, `UPDATE due SET at = clock_timestamp()`)
-	s.Exec(t, `UPDATE account_limits SET until = clock_timestamp()`)
 	m.Start(t, "attic")
 	require.Equal(t, commands.Completed, m.Wait(t, limited).State)
-	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
 	m.Check(t)
 }

@@ -124,6 +124,11 @@ func (w walk) tasks(t *testing.T) {
 	w.do(t, "POST", board+"/tasks/a%2Fb/fail", `{"reason": "no"}`, nil)
 	w.do(t, "POST", board+"/tasks/a%2Fb/retry", `{"delay_ms": 3600000}`, nil)
 	w.do(t, "POST", board+"/tasks/a%2Fb/cancel", `{"reason": "no"}`, nil)
+	w.do(t, "POST", board+"/tasks/a%2Fb/archive", "", nil)
+	w.do(t, "GET", board+"/tasks?archived=true", "", &page)
+	require.Equal(t, []string{"a/b"}, keysOf(page))
+	require.NotNil(t, page.Items[0].ArchivedAt)
+	w.do(t, "POST", board+"/tasks/a%2Fb/unarchive", "", nil)
 	w.do(t, "GET", board+"/audit?task=a%2Fb&limit=5", "", nil)
 }
 

@@ -49,7 +49,7 @@ func TestTheAPIOfTasks(t *testing.T) {
 	for _, wait := range []string{"-1s", "soon", "9"} {
 		require.ErrorContains(t, m.Hub.Ask(t, "GET", api.Base+"/tasks/"+id+"?wait="+wait, nil, nil), "wait is a time such as 30s")
 	}
-	require.ErrorContains(t, m.Hub.Ask(t, "GET", api.Base+"/tasks/"+id+"/why", nil, nil), "this is asked of its spokes")
+	require.Equal(t, api.WhyCode(commands.CauseEnded), m.why(t, id, "").Reasons[0].Code)
 	require.ErrorContains(t, m.Spokes["attic"].Ask(t, "GET", api.Base+"/tasks/"+id+"/logs", nil, nil), "is a spoke; this is asked of its hub")
 }
 

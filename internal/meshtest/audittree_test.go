@@ -47,6 +47,21 @@ func (i *Instance) tamper(t *testing.T, sql string) {
 	require.NoError(t, err)
 }
 
+// Rows that are no leaves are looked for among all rows, which takes its time: where it is asked for.
+func TestRowsThatWerePutInAreLookedForWhereAsked(t *testing.T) {
+	t.Parallel()
+	hub := Start(t, "attic").Hub.Instance
+	hub.sign(t)
+	hub.tamper(t, `INSERT INTO audit (seq, actor, action) OVERRIDING SYSTEM VALUE VALUES (-1, 'mallory', 'nothing')`)
+	var unasked, asked api.AuditLeafList
+
+	hub.Do(t, "GET", api.Base+"/audit/leaves?limit=10000", nil, &unasked)
+	hub.Do(t, "GET", api.Base+"/audit/leaves?limit=10000&strays=true", nil, &asked)
+
+	require.Empty(t, unasked.Strays)
+	require.Equal(t, []int64{-1}, asked.Strays)
+}
+
 // Hub and spoke keep the newest checkpoint of each other, over restarts, also while the audits grow.
 func TestPeersKeepCheckpoints(t *testing.T) {
 	t.Parallel()

@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/spoke/door"
 )
 
 // A follower follows the events of a hub: where a stream is cut off, it goes on behind the last
@@ -139,4 +144,42 @@ func TestEventsOfASpoke(t *testing.T) {
 	require.Equal(t, "queued", seen[0])
 	require.NoError(t, f.wrong)
 	require.Error(t, m.Hub.Ask(t, "GET", "/api/v1/events?since=999999", nil, nil))
+}
+
+// An agent that says how far it is with each word is told so now and then, without what its spoke keeps secret; that it overruns its
+// estimate is told once.
+func TestProgressAndOverrunsAreEvents(t *testing.T) {
+	t.Parallel()
+	m := Plan{Overrun: 500 * time.Millisecond, Policy: Loose("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\nenvironment: [\"*\"]\n")}.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	f := m.followEvents(t)
+	r := hub.SpawnRequest{Spoke: "attic", Values: commands.Values{commands.NewSecret("abcdefghijklmnop12345")},
+		Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}, Env: []commands.EnvVar{{Name: "PIN", As: commands.EnvSecret}}, EstimateMS: 100}}
+	task := m.Order(t, r)
+	m.Await(t, task, commands.Running)
+	dir := filepath.Join(m.Spokes["attic"].Dir, "agents", task, "1", "door")
+	c := &door.Client{Socket: filepath.Join(dir, door.Socket), TokenFile: filepath.Join(dir, door.Token), Patience: 20 * time.Second}
+	told := func(kind api.EventKind) (list []api.Event) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, e := range f.events {
+			if e.Task == task && e.Kind == kind {
+				list = append(list, e)
+			}
+		}
+		return list
+	}
+
+	for i := int64(0); len(told(api.EventKindProgress)) == 0 || len(told(api.EventKindOverrun)) == 0; i++ {
+		require.NoError(t, c.Do(t.Context(), "POST", "/v1/progress", commands.Progress{Current: &i, Step: "sends abcdefghijklmnop12345"}, nil))
+		time.Sleep(100 * time.Millisecond)
+	}
+
+	require.Len(t, told(api.EventKindOverrun), 1)
+	e := told(api.EventKindProgress)[0]
+	require.Equal(t, "attic", e.Spoke)
+	require.Equal(t, 1, e.Attempt)
+	require.Contains(t, e.Progress.Step, "[redacted]")
+	require.NotContains(t, e.Progress.Step, "abcdefghijklmnop12345")
+	require.NoError(t, f.wrong)
 }

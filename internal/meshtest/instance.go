@@ -189,15 +189,15 @@ func (h *Hub) start(t testing.TB) {
 		require.NoError(t, err)
 		h.API = served.URL()
 	}
-	h.Link = h.live(t, node.Node{API: served, StillFor: h.still, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
+	h.Link = h.live(t, node.Node{API: served, StillFor: h.still, HungAfter: h.hung, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
 }
 
 func (s *Spoke) start(t testing.TB) {
 	t.Helper()
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
-	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), HoldFor: s.plan.HoldFor, StillFor: s.plan.StillFor, Quiet: s.plan.Quiet,
-		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Idle: s.plan.Idle, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
+	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), HoldFor: s.plan.HoldFor, StillFor: s.plan.StillFor, HungAfter: s.plan.Hung, Quiet: s.plan.Quiet,
+		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Idle: s.plan.Idle, OverrunAfter: s.plan.Overrun, OverrunPatience: s.plan.Overrun, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
 }
 
 // Do asks a running instance over its control socket, as its operator does, and

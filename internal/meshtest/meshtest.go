@@ -54,6 +54,8 @@ type Plan struct {
 	Idle     time.Duration    // between two tries of a spoke to claim what was not to be had; default as in the product
 	Quiet    time.Duration    // how long hub and spokes look at nothing that nobody says has changed; default as in the product
 	HoldFor  time.Duration    // how long spokes wait over a new link for controls of the hub; default as in the product
+	Hung     time.Duration    // how long an agent may show no sign; default 10 min
+	Overrun  time.Duration    // how long an agent may run beyond its estimate, and then without progress; default as in the product
 	StillFor time.Duration    // how long a queue may stand still; default 45 s
 	Output   output.Bounds    // of what the hub keeps of agents' output
 	Demands  string           // what the hub demands that agents are confined by; default: nothing
@@ -75,6 +77,7 @@ type Hub struct {
 	Link    string // host:port of its link in its present life
 	bounds  output.Bounds
 	still   time.Duration
+	hung    time.Duration
 	quiet   time.Duration
 	rate    node.Rate
 	demands string // of isolation
@@ -100,7 +103,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, quiet: p.Quiet, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab"), serves: p.API}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, hung: p.Hung, quiet: p.Quiet, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab"), serves: p.API}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)

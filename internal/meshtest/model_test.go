@@ -1,11 +1,8 @@
 package meshtest
 
 import (
-	"flag"
 	"maps"
-	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,36 +10,27 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// modelChecks sets how many histories are tried: make chaos asks for more than the default.
-var modelChecks = sync.OnceFunc(func() {
-	checks := os.Getenv("SPAWNMESH_MODEL_CHECKS")
-	if checks == "" {
-		checks = "6"
-	}
-	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "70", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-})
-
 // Whatever a line between hub and spoke loses, repeats and reorders, and whatever workers say
-// with fences that hold, no longer hold or never did: both databases do what the reference
+// and agents with fences that hold, no longer hold or never did: both databases do what the reference
 // model does. Once everything has come through, both tell the same end of each task.
 func TestModelOfHubAndSpoke(t *testing.T) {
 	t.Parallel()
-	modelChecks()
+	storetest.Histories(6, 100)
 	rapid.Check(t, func(rt *rapid.T) {
 		tb := &carrier{TB: t, rt: rt}
 		defer tb.cleanup()
 		m := &machine{carrier: tb, pair: newPair(tb), ref: reference{tasks: map[string]*refTask{}}}
 		m.order(rt)
 		rt.Repeat(map[string]func(*rapid.T){"": m.agree, "order": m.order, "kill": m.kill, "claim": m.claim, "claim more": m.claim, "start": m.start, "start more": m.start,
-			"end": m.end, "end more": m.end, "ripen": m.ripen, "expire": m.expire, "to the spoke": m.toSpoke, "more to the spoke": m.toSpoke, "to the hub": m.toHub, "more to the hub": m.toHub})
+			"end": m.end, "end more": m.end, "ripen": m.ripen, "expire": m.expire,
+			"pause": m.orderPause, "pause more": m.orderPause, "prove a pause": m.prove, "prove more": m.prove,
+			"ask": m.ask, "ask more": m.ask, "answer": m.answer, "answer more": m.answer, "answer at the host": m.answerHere, "withdraw": m.withdraw, "lapse": m.lapse,
+			"to the spoke": m.toSpoke, "more to the spoke": m.toSpoke, "to the hub": m.toHub, "more to the hub": m.toHub})
 		m.settle()
 	})
 }
@@ -84,7 +72,7 @@ func (m *machine) order(rt *rapid.T) {
 		if rerun {
 			o.Spawn.OnLoss = commands.LossReruns
 		}
-		m.ref.tasks[o.Spawn.Task] = &refTask{order: len(m.ids), retries: retries, losses: o.Spawn.Losses(), hub: commands.Queued}
+		m.ref.tasks[o.Spawn.Task] = &refTask{order: len(m.ids), retries: retries, losses: o.Spawn.Losses(), hub: commands.Queued, questions: map[string]*refQuestion{}}
 	})
 	m.ids, m.ref.tasks[id].command = append(m.ids, id), m.Mirror(m, id).Command
 	m.say()
@@ -124,8 +112,9 @@ func (m *machine) toSpoke(rt *rapid.T) { m.carryToSpoke(some(rt, m.orders)) }
 
 func (m *machine) carryToSpoke(envelopes [][]byte) {
 	batch := m.Spoke.Read(m, envelopes...)
+	require.NoError(m, m.Spoke.Exec(`UPDATE tasks SET not_before = NULL WHERE state IN ('queued', 'paused')`)) // what is resumed has no back-off, however short it was
 	m.takeSome(m, batch)
-	m.ref.take(batch)
+	m.ref.take(m, batch)
 	m.say()
 }
 
@@ -137,7 +126,7 @@ func (m *machine) toHub(rt *rapid.T) {
 }
 
 func (m *machine) carryToHub(envelopes [][]byte) {
-	m.ref.hear(m.report(m, envelopes...))
+	m.ref.hear(m, m.report(m, envelopes...))
 	m.say()
 }
 
@@ -150,7 +139,7 @@ func (m *machine) claims(n int) {
 		ready = slices.DeleteFunc(ready, func(id string) bool { return id == c.Fence.Task })
 		n--
 		t := m.ref.tasks[c.Fence.Task]
-		t.attempt, t.epoch, t.state, t.later = t.attempt+1, t.epoch+1, commands.Claimed, false
+		t.attempt, t.epoch, t.state, t.later, t.leased = t.attempt+1, t.epoch+1, commands.Claimed, false, true
 		require.Equal(m, backlog.Fence{Task: c.Fence.Task, Attempt: t.attempt, Epoch: t.epoch}, c.Fence)
 		m.fences = append(m.fences, c.Fence)
 	}
@@ -163,7 +152,11 @@ func (m *machine) fence(rt *rapid.T) backlog.Fence {
 	if len(m.fences) == 0 {
 		rt.Skip("nothing is claimed yet")
 	}
-	f := m.fences[rapid.IntRange(0, len(m.fences)-1).Draw(rt, "fence")]
+	first := 0
+	if rapid.Bool().Draw(rt, "a new one") {
+		first = max(0, len(m.fences)-3)
+	}
+	f := m.fences[rapid.IntRange(first, len(m.fences)-1).Draw(rt, "fence")]
 	f.Epoch += int64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1, 2}).Draw(rt, "later"))
 	return f
 }
@@ -174,7 +167,7 @@ func (m *machine) start(rt *rapid.T) {
 	held, err := m.backlog.Record(m.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
 	require.NoError(m, err)
 	require.Equal(m, []bool{t.holds(f)}, held)
-	if held[0] {
+	if held[0] && t.state == commands.Claimed {
 		t.state = commands.Running
 	}
 	m.say()
@@ -185,7 +178,7 @@ var ends = []commands.Outcome{commands.Succeeded, commands.AttemptFailed, comman
 
 func (m *machine) end(rt *rapid.T) {
 	f, o := m.fence(rt), rapid.SampledFrom(ends).Draw(rt, "outcome")
-	if o == commands.CouldNotStart && m.ref.tasks[f.Task].state == commands.Running {
+	if o == commands.CouldNotStart && m.ref.tasks[f.Task].state != commands.Claimed {
 		rt.Skip("it was started")
 	}
 	m.endAs(f, o)
@@ -253,18 +246,21 @@ func listed(from, to commands.State) bool {
 
 // settle carries everything over the line and ends what runs, until nothing is left to do.
 func (m *machine) settle() {
+	m.resumeAll()
 	for range 200 {
 		if m.carryToSpoke(m.orders); len(m.reports) > 0 {
 			m.carryToHub(m.reports)
 		}
 		m.agree(nil)
 		if m.ref.over() {
+			m.sameAnswers()
 			return
 		}
+		m.lapseAll()
 		m.ripen(nil)
 		m.claims(100)
 		for id, t := range m.ref.tasks {
-			if t.held() {
+			if t.leased {
 				m.endAs(backlog.Fence{Task: id, Attempt: t.attempt, Epoch: t.epoch}, commands.Succeeded)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 )
@@ -119,7 +120,7 @@ func (m *Mesh) walkTheWholeWay(t testing.TB, name string) {
 		m.Await(t, id, commands.Running)
 	}
 	waiting := m.Noop(t, name)
-	var said commands.TaskState
+	var said api.TaskStanding
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+ids[0]+"/ask", nil, &said)
 	for _, id := range append(ids, waiting) {
 		m.Hub.Do(t, "POST", "/api/v1/tasks/"+id+"/kill", map[string]string{"reason": "the test says so"}, nil)

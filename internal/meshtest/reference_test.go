@@ -2,6 +2,9 @@ package meshtest
 
 import (
 	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
@@ -25,8 +28,11 @@ type refTask struct {
 	later        bool           // it waits for its back-off
 	killed       bool           // however it ends, it is cancelled
 	cancelled    bool           // this attempt is its last, and what its end says counts
+	leased       bool           // an attempt holds it
 	attempt      int
 	epoch        int64
+	questions    map[string]*refQuestion // by key
+	pause        refPause
 
 	// At the hub.
 	command     string // the order's message
@@ -35,10 +41,8 @@ type refTask struct {
 	toldAttempt int
 }
 
-func (t *refTask) held() bool { return t.state == commands.Claimed || t.state == commands.Running }
-
 func (t *refTask) holds(f backlog.Fence) bool {
-	return t.held() && f.Attempt == t.attempt && f.Epoch == t.epoch
+	return t.leased && f.Attempt == t.attempt && f.Epoch == t.epoch
 }
 
 // stands is what a spoke tells of a task.
@@ -69,17 +73,31 @@ func (r *reference) over() bool {
 	return true
 }
 
-// take is what commands do at a spoke: kills first, each message once.
-func (r *reference) take(batch []*store.Incoming) {
+// take is what commands do at a spoke: orders last, each message once.
+func (r *reference) take(t testing.TB, batch []*store.Incoming) {
 	for _, m := range batch {
-		if k, ok := m.Body.(*commands.Kill); ok && m.Code == "" {
-			r.tasks[m.Task()].kill(k.Cancel)
+		switch b := m.Body.(type) {
+		case *commands.Kill:
+			if m.Code == "" {
+				r.tasks[m.Task()].kill(b.Cancel)
+			}
+		case *commands.Pause:
+			if m.Code == "" || m.Code == commands.Conflict {
+				require.Equal(t, r.tasks[m.Task()].paused(b), m.Code == commands.Conflict, "a pause of task %d", r.tasks[m.Task()].order)
+			}
+		case *commands.Answer:
+			if m.Code == "" || m.Code == commands.Conflict {
+				require.Equal(t, r.tasks[m.Task()].answered(b), m.Code == "")
+			}
 		}
 	}
 	for _, m := range batch {
 		if _, ok := m.Body.(*commands.Spawn); ok && m.Code == "" {
 			if t := r.tasks[m.Task()]; !t.barred {
-				t.here, t.state = true, commands.Queued
+				if t.here, t.state = true, commands.Queued; t.pause.early {
+					t.state = commands.Paused
+					t.epoch++
+				}
 			}
 		}
 	}
@@ -90,10 +108,12 @@ func (t *refTask) kill(cancel string) {
 	switch {
 	case !t.here:
 		t.barred = true
-	case t.held():
+	case t.leased:
 		t.killed, t.cancelled = t.killed || cancel == "", t.cancelled || cancel != ""
 		if cancel != commands.CancelAfter {
 			t.epoch++
+		} else {
+			t.pause.goesOn()
 		}
 	case !t.state.Terminal():
 		t.state = commands.Cancelled
@@ -103,6 +123,8 @@ func (t *refTask) kill(cancel string) {
 
 // end is what the end of an attempt leads to.
 func (t *refTask) end(o commands.Outcome) {
+	asking := t.asking()
+	t.leased = false
 	switch {
 	case t.killed:
 		t.state = commands.Cancelled
@@ -116,6 +138,8 @@ func (t *refTask) end(o commands.Outcome) {
 		t.state = commands.Cancelled
 	case o == commands.CouldNotStart:
 		t.state = commands.Unavailable
+	case t.keepsPaused(o):
+		t.pauseAfter(o)
 	case o == commands.Released, o == commands.Parked:
 		t.state, t.later = commands.Queued, true
 	case o == commands.AttemptFailed:
@@ -125,6 +149,10 @@ func (t *refTask) end(o commands.Outcome) {
 	default:
 		panic(fmt.Sprintf("the reference knows no outcome %s", o))
 	}
+	if t.state == commands.Queued && asking && (o == commands.Interrupted || o == commands.Parked) {
+		t.state = commands.AwaitingInput // the answer leads on
+	}
+	t.pause.wanted, t.pause.proven = false, false
 }
 
 // again queues a task once more, while there are retries left. Those of failures and of losses are counted together.
@@ -138,12 +166,13 @@ func (t *refTask) again(left int) {
 }
 
 // hear is what a hub makes of reports: the end wins, else what was said last.
-func (r *reference) hear(batch []*store.Incoming) {
+func (r *reference) hear(tb testing.TB, batch []*store.Incoming) {
 	for _, m := range batch {
 		t, ok := r.tasks[m.Task()]
 		if !ok || m.Header.Re == nil || m.Header.Re.ID != t.command {
 			continue // an answer to a kill says nothing of the order
 		}
+		t.hear(tb, m.Body)
 		state, attempt, end := says(m.Body)
 		if state == "" {
 			continue
@@ -167,6 +196,14 @@ func says(body commands.Body) (state commands.State, attempt int, end bool) {
 		return commands.Running, b.Attempt, false
 	case *commands.Ended:
 		return b.State, b.Attempt, false
+	case *commands.TaskState:
+		if !b.State.Terminal() {
+			return b.State, b.Attempt, false
+		}
+	case *commands.Question:
+		return commands.AwaitingInput, b.Attempt, false
+	case *commands.Answered:
+		return b.State, 0, false
 	case *commands.Result:
 		return b.State, b.Attempt, true
 	case *commands.RefusedBody:

@@ -33,13 +33,13 @@ func TestAnAgentThatWaitsForASlot(t *testing.T) {
 	m, s, runs, waits := busy(t)
 	why := func() (w backlog.Why) { s.Do(t, "GET", "/api/v1/tasks/"+waits+"/why", nil, &w); return w }
 
-	require.Equal(t, []backlog.WhyReason{{Stage: "slots", What: "no slot is free, of 1; it is the next order of its hub", Hint: "it starts when one is free"}}, why().Reasons)
+	require.Equal(t, []commands.WhyReason{{Code: commands.CauseSlots, Text: "no slot is free, of 1; it is the next order of its hub", Fix: "it starts when one is free", Figure: commands.Figure(1)}}, why().Reasons)
 	require.False(t, why().Claimable)
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+runs+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, waits)
 	reasons := why().Reasons
 	require.Len(t, reasons, 1)
-	require.Equal(t, "state", reasons[0].Stage, "it has ended")
+	require.Equal(t, commands.CauseEnded, reasons[0].Code, "it has ended")
 }
 
 // A slot is in use from when its agent has told that it started, whatever the heartbeat before
@@ -166,7 +166,7 @@ func TestAnAgentThatWaitsInLine(t *testing.T) {
 		var why backlog.Why
 		s.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &why)
 		require.Len(t, why.Reasons, 1)
-		require.Equal(t, "no slot is free, of 1; "+says, why.Reasons[0].What)
+		require.Equal(t, "no slot is free, of 1; "+says, why.Reasons[0].Text)
 		v := m.Agent(t, task)
 		require.NotNil(t, v.Before)
 		require.Equal(t, n, *v.Before)

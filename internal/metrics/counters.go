@@ -21,18 +21,20 @@ type Counters struct {
 	claims, reclaimed, orders, linkLosses prometheus.Counter
 	starts, sweeps, late                  prometheus.Histogram
 	ends, kills, refusals, results, fires bounded
-	deliveries                            bounded
+	deliveries, questions                 bounded
 	exhausted                             prometheus.Counter
 }
 
 // Words are the values that labels have from the beginning: what is not known yet to have
 // happened is zero, and not missing.
-type Words struct{ Outcomes, Results, Fires, Deliveries []string }
+type Words struct{ Outcomes, Results, Fires, Deliveries, Questions []string }
 
 // What an agent is ended for before its time.
 const (
 	ByOrder = "order" // somebody asked for it
 	ByLease = "lease" // its spoke has lost the lease
+
+	ByOverrun = "overrun" // it ran longer than estimated, and told no progress
 )
 
 func newCounters(r prometheus.Registerer, words Words) *Counters {
@@ -65,8 +67,9 @@ func newCounters(r prometheus.Registerer, words Words) *Counters {
 		late:       seconds("schedule_late_seconds", "Time from when a schedule was due to what became of it.", .1, .5, 1, 5, 30, 60, 300, 3600),
 		fires:      by("outcome", "schedule_fires_total", "Schedules that were due, by what became of it: ordered, skipped or refused.", words.Fires...),
 		deliveries: by("outcome", "webhook_deliveries_total", "Tries to tell a webhook, by what came of it: delivered, retried (it failed, and another one follows) or given_up.", words.Deliveries...),
+		questions:  by("outcome", "questions_closed_total", "Questions of agents on spokes that are closed, by what became of them.", words.Questions...),
 		ends:       by("outcome", "attempts_ended_total", "Attempts of agents that have ended on this spoke, by how.", words.Outcomes...),
-		kills:      by("cause", "kills_total", "Agents that this spoke was to end before their time, by what for: order or lease.", ByOrder, ByLease),
+		kills:      by("cause", "kills_total", "Agents that this spoke was to end before their time, by what for: order, lease or overrun.", ByOrder, ByLease),
 		refusals:   by("code", "messages_refused_total", "Messages of other instances that were refused here, by why.", Other),
 		results:    by("state", "results_total", "Results of agents that this hub has taken in, by the state of their tasks.", words.Results...),
 		exhausted:  counter("retries_exhausted_total", "Results of agents that failed with all their retries used up."),
@@ -106,6 +109,13 @@ func (c *Counters) Fired(outcome string, late time.Duration) {
 func (c *Counters) Delivered(outcome string) {
 	if c != nil {
 		c.deliveries.inc(outcome)
+	}
+}
+
+// QuestionClosed counts a question of an agent, by what became of it.
+func (c *Counters) QuestionClosed(outcome string) {
+	if c != nil {
+		c.questions.inc(outcome)
 	}
 }
 

@@ -57,7 +57,7 @@ func (s resources) ListBacklogTasks(ctx context.Context, r api.ListBacklogTasksR
 const usualCards = 100
 
 func filterOf(ctx context.Context, ws *backlog.Workspace, p api.ListBacklogTasksParams) (f backlog.Filter, err error) {
-	f = backlog.Filter{Status: backlog.BoardStatus(p.Status), State: commands.State(p.State), Phase: p.Phase, Lane: p.Lane, Owner: p.Owner, ReadyOnly: p.ReadyOnly, Limit: usualCards}
+	f = backlog.Filter{Status: backlog.BoardStatus(p.Status), State: commands.State(p.State), Phase: p.Phase, Lane: p.Lane, Owner: p.Owner, ReadyOnly: p.ReadyOnly, Archived: p.Archived, Limit: usualCards}
 	if p.Limit != nil {
 		f.Limit = *p.Limit
 	}
@@ -113,7 +113,7 @@ func (s resources) specOf(ctx context.Context, t api.NewBacklogTask) (spec backl
 		t.Acceptance = nil
 	}
 	spec = backlog.TaskSpec{Key: t.Key, Title: t.Title, Body: t.Body, Phase: t.Phase, Priority: t.Priority, DependsOn: t.DependsOn, Acceptance: json.RawMessage(t.Acceptance),
-		IdempotencyKey: t.IdempotencyKey, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, MaxRetries: t.MaxRetries, OnFailedDep: t.OnFailedDependency}
+		IdempotencyKey: t.IdempotencyKey, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, MaxRetries: t.MaxRetries, BackoffMS: t.BackoffMS, OnFailedDep: t.OnFailedDependency}
 	if spec.Estimate, err = unitsOf(t.Estimate); err != nil {
 		return spec, err
 	}
@@ -150,7 +150,7 @@ func (s resources) ExplainBacklogTask(ctx context.Context, r api.ExplainBacklogT
 		return nil, err
 	}
 	w, err := ws.Why(ctx, r.Task)
-	return api.ExplainBacklogTask200JSONResponse{Task: seenCard(ctx, cardOf(w.Task)), Claimable: w.Claimable, Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}, err
+	return api.ExplainBacklogTask200JSONResponse{Task: seenCard(ctx, cardOf(w.Task)), Since: w.Since(), Claimable: w.Claimable, Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}, err
 }
 
 // GetBacklogStats implements [api.StrictServerInterface].

@@ -2,6 +2,7 @@ package node
 
 import (
 	"encoding/json"
+	"github.com/spawnmesh/spawnmesh/commands"
 	"maps"
 	"slices"
 
@@ -15,9 +16,17 @@ func cardOf(t backlog.Task) api.BacklogTask {
 		Status: api.BacklogTaskStatus(t.Status), State: api.TaskState(t.State), Eligibility: string(t.Eligibility), StateReason: string(t.Reason),
 		Kind: t.Kind, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, Estimate: amountsOf(t.Estimate),
 		DependsOn: append([]string{}, t.DependsOn...), Unmet: t.Unmet, OnFailedDependency: t.OnFailedDep,
-		ClaimOwner: t.Owner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries,
+		ClaimOwner: t.Owner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries, BackoffMS: t.BackoffMS, LastError: errorOf(t.LastError),
 		NotBefore: t.NotBefore, Acceptance: api.JSON(t.Acceptance), IdempotencyKey: t.IdempotencyKey, Result: api.JSON(t.Result),
-		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt}
+		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt, ArchivedAt: t.ArchivedAt}
+}
+
+// errorOf is how an attempt failed; nil where none has.
+func errorOf(e *commands.LastError) *api.TaskError {
+	if e == nil {
+		return nil
+	}
+	return &api.TaskError{Code: e.Code, Text: e.Text, Attempt: e.Attempt, At: e.At}
 }
 
 func oneCard(t backlog.Task) api.OneBacklogTaskJSONResponse {
@@ -57,8 +66,8 @@ func unitsOf(m api.Amounts) (map[string]backlog.Amount, error) {
 	return out, nil
 }
 
-func reasonOf(r backlog.WhyReason) api.WhyReason {
-	return api.WhyReason{Stage: r.Stage, What: r.What, Since: r.Since, Until: r.Until, Hint: r.Hint}
+func reasonOf(r commands.WhyReason) api.WhyReason {
+	return api.WhyReason{Code: api.WhyCode(r.Code), Text: r.Text, Since: r.Since, Until: r.Until, Where: r.Where, Fix: r.Fix, Figure: r.Figure}
 }
 
 func claimerOf(c backlog.Claimer) api.Claimer {

@@ -114,5 +114,5 @@ func (s resources) ReloadPolicy(ctx context.Context, r api.ReloadPolicyRequestOb
 		return nil, err
 	}
 	c, err := here.ReloadPolicy(context.WithoutCancel(ctx), control.CallerOf(ctx).String(), r.Params.Expected)
-	return api.ReloadPolicy200JSONResponse{Policy: c.Policy, Was: c.Was, Isolation: c.Level}, err
+	return api.ReloadPolicy200JSONResponse{Policy: c.Policy, Was: c.Was, Isolation: c.Level, Lifted: c.Lifted}, err
 }

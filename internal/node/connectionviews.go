@@ -14,13 +14,14 @@ func spokeOf(s hub.SpokeView) api.Connection {
 	v := rowOf(s.Connection)
 	v.Linked, v.LinkedSince, v.Remote = s.Linked, when(s.LinkedSince), s.Remote
 	v.Liveness, v.LastSeen, v.ClockOffset = api.ConnectionLiveness(s.Liveness), when(s.LastSeen), s.ClockOffset
+	v.BeatRefused = refusedBeatOf(s.BeatRefused)
 	v.Slots, v.Running, v.Queued, v.Unconfirmed = s.Slots, s.Running, s.Queued, s.Unconfirmed
 	v.Capabilities, v.KillLevel, v.Isolation, v.Version, v.Policy, v.LeaseMS = s.Capabilities, s.KillLevel, s.Isolation, s.Version, s.Policy, s.LeaseMS
 	v.Stopping, v.StartsNone = s.Stopping, s.StartsNone
 	v.Limited, v.Full, v.FullSince, v.Differs = s.Limited, s.Full, when(s.FullSince), s.Differs
 	v.RefusesKeys, v.KeyRevoked = string(s.RefusesKeys), s.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(s.Refuses), saysOf(s.Says), mapped(s.Queues, queueOf)
-	v.Frozen, v.FrozenScope = latchOf(s.Frozen), s.FrozenScope
+	v.Frozen, v.FrozenScope, v.Reasons = latchOf(s.Frozen), s.FrozenScope, mapped(s.Keeps(), reasonOf)
 	return v
 }
 
@@ -28,11 +29,12 @@ func spokeOf(s hub.SpokeView) api.Connection {
 func hubOf(h spoke.HubView) api.Connection {
 	v := rowOf(h.Connection)
 	v.Linked, v.LinkedSince, v.LinkError, v.Remote = h.Linked, when(h.LinkedSince), h.LinkError, h.Remote
+	v.ClockOffset, v.BeatRefused = h.ClockOffset, refusedBeatOf(h.BeatRefused)
 	v.LastSeen, v.Running, v.Grant = when(h.LastSeen), h.Running, grantOf(h.Grant)
 	v.Limited, v.Full, v.FullSince, v.Differs, v.Untold = h.Limited, h.Full != nil, when(h.Full), h.Differs, h.Untold
 	v.RefusesKeys, v.KeyRevoked = string(h.RefusesKeys), h.KeyRevoked
 	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(h.Refuses), saysOf(h.Says), mapped(h.Queues, queueOf)
-	v.Frozen, v.FrozenScope = latchOf(h.Frozen), h.FrozenScope
+	v.Frozen, v.FrozenScope, v.Reasons = latchOf(h.Frozen), h.FrozenScope, mapped(h.Keeps(), reasonOf)
 	return v
 }
 
@@ -68,6 +70,13 @@ func endedKeyOf(k *commands.EndedKey) api.EndedKey {
 		return api.EndedKey{}
 	}
 	return api.EndedKey{Kid: string(k.Key), Code: string(k.Code)}
+}
+
+func refusedBeatOf(b *federation.RefusedBeat) api.RefusedBeat {
+	if b == nil {
+		return api.RefusedBeat{}
+	}
+	return api.RefusedBeat{Code: string(b.Code), Why: b.Why}
 }
 
 func queueOf(q federation.QueueView) api.QueueState {

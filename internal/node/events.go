@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/feed"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -41,12 +42,21 @@ func (l eventStream) VisitFollowEventsResponse(w http.ResponseWriter) error {
 			return err
 		}
 		return l.n.feed.Follow(l.ctx, l.since, l.follow, feed.Reader{
-			Event: func(v feed.Told) error { return e.write("%s", v.Text) },
+			Event: func(v feed.Told) error { return e.write("%s", l.text(v)) },
 			Gap:   func(g feed.Gap) error { return e.numbered(g.To, api.EventLine{Gap: api.EventGap(g)}) },
 			Flush: e.flush,
 			Quiet: quietStream,
 		})
 	})
+}
+
+// text is an event as who follows may see it: most are encoded once for all.
+func (l eventStream) text(v feed.Told) []byte {
+	if v.Progress == nil || control.CallerOf(l.ctx).SeesContent() {
+		return v.Text
+	}
+	v.Progress = nil
+	return eventText(v.Event)
 }
 
 // numbered sends a line after which a reader goes on with the events above seq.
@@ -61,7 +71,7 @@ func eventText(v store.Event) []byte {
 }
 
 func eventOf(v store.Event) api.Event {
-	e := api.Event{Seq: v.Seq, At: v.At.UTC(), Kind: api.EventKind(v.Kind), Task: v.Task, Connection: v.Conn, State: v.State, Reason: v.Reason, Attempt: v.Attempt, Accepted: v.Accepted}
+	e := api.Event{Seq: v.Seq, At: v.At.UTC(), Kind: api.EventKind(v.Kind), Task: v.Task, Connection: v.Conn, State: v.State, Reason: v.Reason, Attempt: v.Attempt, Accepted: v.Accepted, Progress: progressOf(v.Progress, v.Attempt)}
 	if v.Task != "" {
 		e.ShortID = commands.ShortID(v.Task)
 	}

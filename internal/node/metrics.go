@@ -26,7 +26,7 @@ const (
 
 // newMetrics makes what this instance exports.
 func (n *Node) newMetrics() *metrics.Registry {
-	r := metrics.New(metrics.Words{Outcomes: texts(commands.Outcomes), Fires: store.FireOutcomes, Deliveries: webhook.Outcomes, Results: texts(slices.DeleteFunc(slices.Clone(commands.States), func(s commands.State) bool { return !s.Terminal() }))})
+	r := metrics.New(metrics.Words{Outcomes: texts(commands.Outcomes), Fires: store.FireOutcomes, Deliveries: webhook.Outcomes, Questions: commands.QuestionOutcomes, Results: texts(slices.DeleteFunc(slices.Clone(commands.States), func(s commands.State) bool { return !s.Terminal() }))})
 	n.instanceFigures(r)
 	n.linkFigures(r)
 	n.databaseFigures(r)
@@ -84,9 +84,10 @@ func (n *Node) apiFigures(r *metrics.Registry) {
 func (n *Node) spokeFigures(r *metrics.Registry) {
 	slots := metrics.NewFigure("slots", "Agents that this spoke runs at a time.", metrics.Gauge)
 	running := metrics.NewFigure("slots_taken", "Slots of this spoke that attempts have.", metrics.Gauge)
+	paused := metrics.NewFigure("agents_paused", "Agents of this spoke that stand still; each keeps its slot.", metrics.Gauge)
 	r.Group("slots", time.Second, 0, func(context.Context) ([]metrics.Reading, error) {
-		return []metrics.Reading{one(slots, float64(n.Spoke.Slots)), one(running, float64(n.Spoke.Running()))}, nil
-	}, slots, running)
+		return []metrics.Reading{one(slots, float64(n.Spoke.Slots)), one(running, float64(n.Spoke.Running())), one(paused, float64(n.Spoke.Paused()))}, nil
+	}, slots, running, paused)
 }
 
 // ofConnection is a figure of each connection.
@@ -176,6 +177,12 @@ func (n *Node) databaseFigures(r *metrics.Registry) {
 		return list, err
 	}, open, age)
 	n.backlogFigures(r)
+	questions := metrics.NewFigure("questions_open", "Questions of agents that wait for an answer, of those that this instance ordered and of those that run here; up to 10,000 are counted.", metrics.Gauge)
+	waits := metrics.NewFigure("question_oldest_seconds", "Age of the oldest question that waits for an answer; 0 without one.", metrics.Gauge)
+	r.Group("questions", figuresTime, fresh, func(ctx context.Context) ([]metrics.Reading, error) {
+		open, age, err := n.Instance.DB.QuestionFigures(ctx)
+		return []metrics.Reading{one(questions, float64(open)), one(waits, age.Seconds())}, err
+	}, questions, waits)
 	sizes := metrics.NewFigure("stored_bytes", "Bytes that are stored: tables that grow with their indexes, output of agents in files (logs), signed bytes of received messages in tables (envelopes).", metrics.Gauge, "of")
 	r.Group("sizes", figuresTime, freshSizes, func(ctx context.Context) ([]metrics.Reading, error) {
 		s, err := n.Instance.DB.Sizes(ctx)

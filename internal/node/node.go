@@ -43,15 +43,17 @@ type Rate = federation.Rate
 // both; their fields that are the instance's are filled in by Run.
 type Node struct {
 	Instance *instance.Instance
-	Version  string          // of the program, for people
-	Interval time.Duration   // of heartbeats; 0 means DefaultInterval
-	Quiet    time.Duration   // how long nothing is looked at that nobody says has changed; 0 means the default
-	HoldFor  time.Duration   // how long a spoke waits over a new link for what its hub has sent before it starts anything; 0 means the default
-	StillFor time.Duration   // how long messages may wait while none is taken before that is a problem; 0 means the default
-	Rate     Rate            // of each peer; what is 0 is the default
-	Log      *slog.Logger    // required
-	Tracer   *tracing.Tracer // nil = nobody is told
-	Hub      *hub.Hub
+	Version  string        // of the program, for people
+	Interval time.Duration // of heartbeats; 0 means DefaultInterval
+	Quiet    time.Duration // how long nothing is looked at that nobody says has changed; 0 means the default
+	HoldFor  time.Duration // how long a spoke waits over a new link for what its hub has sent before it starts anything; 0 means the default
+	StillFor time.Duration // how long messages may wait while none is taken before that is a problem; 0 means the default
+	Rate     Rate          // of each peer; what is 0 is the default
+	// HungAfter is how long an agent may show no sign before it counts as hung; 0 means [commands.HungAfter].
+	HungAfter time.Duration
+	Log       *slog.Logger    // required
+	Tracer    *tracing.Tracer // nil = nobody is told
+	Hub       *hub.Hub
 	// Spoke without Hub wants a hub that was joined. With Hub, it begins to work when
 	// there is one, be it later.
 	Spoke *spoke.Spoke
@@ -72,9 +74,24 @@ type Node struct {
 	ready   func() // what follows when every role works that has work; once
 }
 
+// seesProcesses refuses to start where everybody would be taken for an agent.
+func seesProcesses() error {
+	err := supervisor.SeesProcesses()
+	if err == nil {
+		return nil
+	}
+	r := commands.Refuse(commands.NotReady, "an instance tells agents from people by /proc, and does not see there what it was started by").
+		Hinting("mount /proc, and let this user see the processes of others: gid= where it is mounted with hidepid=")
+	r.Err = err
+	return r
+}
+
 // Run works until ctx ends. A spoke then drains while everything else goes on; the
 // links end last. Run returns after everything that it started has ended.
 func (n *Node) Run(ctx context.Context) error {
+	if err := seesProcesses(); err != nil {
+		return err
+	}
 	in := n.Instance
 	n.board = &federation.Board{DB: in.DB, Keys: in.Keys, Log: n.Log, Dir: in.Dir, Process: "instance:" + in.Dir, Version: n.Version, Interval: n.Interval, Quiet: n.Quiet, HoldFor: n.HoldFor, StillFor: n.StillFor, Rate: n.Rate}
 	n.metrics = n.newMetrics()
@@ -134,12 +151,12 @@ func (n *Node) open(ctx context.Context) error {
 	in := n.Instance
 	if s := n.Spoke; s != nil {
 		s.DB, s.Keys, s.Dir, s.Log, s.Hurry = in.DB, in.Keys, in.Dir, n.Log, n.Hurry
-		s.Counters, s.Tracer = n.metrics.Counters, n.Tracer
+		s.Counters, s.Tracer, s.HungAfter = n.metrics.Counters, n.Tracer, n.HungAfter
 		s.Open(n.board)
 	}
 	if h := n.Hub; h != nil {
 		h.DB, h.Keys, h.Dir, h.Log, h.Counters = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Counters
-		h.Tracer, h.Webhooks.Feed = n.Tracer, n.feed
+		h.Tracer, h.Webhooks.Feed, h.HungAfter = n.Tracer, n.feed, n.HungAfter
 		return h.Open(n.board)
 	}
 	if err := n.commandsNobody(ctx); err != nil {

@@ -3,36 +3,68 @@ package node
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// mostQuestions bounds a list of questions.
-const mostQuestions = 1000
+// Bounds of a list of questions: of those of agents here, and of each spoke's.
+const (
+	mostQuestions     = 1000
+	questionsOfASpoke = 200
+)
 
 // ListQuestions implements [api.StrictServerInterface].
-func (s resources) ListQuestions(ctx context.Context, _ api.ListQuestionsRequestObject) (api.ListQuestionsResponseObject, error) {
-	var list []store.Question
+func (s resources) ListQuestions(ctx context.Context, r api.ListQuestionsRequestObject) (api.ListQuestionsResponseObject, error) {
+	var out api.ListQuestions200JSONResponse
+	list, err := s.questionsOf(ctx, r.Params.Task)
+	if r.Params.Task == "" {
+		list, out.More, err = s.openQuestions(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(q store.Question) bool { return q.State != commands.QuestionOpen })
+	list, out.Next, err = questionPage(list, r.Params)
+	out.Items = mapped(list, func(q store.Question) api.Question { return questionOf(brief(q)) })
+	return out, err
+}
+
+// openQuestions are those that wait for an answer, and whether there are more.
+func (s resources) openQuestions(ctx context.Context) (list []store.Question, more bool, err error) {
 	if s.n.Hub != nil {
-		away, err := s.n.Hub.DB.OpenInquiries(ctx, mostQuestions)
-		if err != nil {
+		if list, more, err = s.n.Hub.DB.OpenInquiries(ctx, questionsOfASpoke); err != nil {
+			return nil, false, err
+		}
+	}
+	if !s.obeys() {
+		return list, more, nil
+	}
+	here, err := s.backlog.OpenQuestions(ctx, mostQuestions+1)
+	if len(here) > mostQuestions {
+		here, more = here[:mostQuestions], true
+	}
+	return append(list, here...), more, err
+}
+
+// questionsOf are those of one agent; none for "", or where no such agent is known.
+func (s resources) questionsOf(ctx context.Context, task string) (list []store.Question, err error) {
+	if !signing.ValidUUID(task) {
+		return nil, nil
+	}
+	if s.n.Hub != nil {
+		if list, err = s.n.Hub.DB.Inquiries(ctx, task); err != nil {
 			return nil, err
 		}
-		list = away
 	}
-	if s.obeys() {
-		here, err := s.backlog.OpenQuestions(ctx, mostQuestions)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, here...)
-		slices.SortStableFunc(list, func(x, y store.Question) int { return y.AskedAt.Compare(x.AskedAt) })
+	if !s.obeys() {
+		return list, nil
 	}
-	return api.ListQuestions200JSONResponse{Items: mapped(list, questionOf)}, nil
+	here, err := s.backlog.Questions(ctx, task)
+	return append(list, here...), err
 }
 
 // GetQuestion implements [api.StrictServerInterface].
@@ -91,45 +123,9 @@ func (s resources) question(ctx context.Context, text string) (q store.Question,
 
 func questionOf(q store.Question) api.Question {
 	v := api.Question{ID: q.ID, ShortID: q.ShortID, Task: q.Task, Title: q.Title, Spoke: q.Spoke, Hub: q.Hub, Attempt: q.Attempt, Text: q.Text, Options: q.Options, Default: q.Default, Data: q.Data,
-		AskedAt: q.AskedAt, Deadline: q.Deadline, State: api.QuestionState(q.State), Answer: q.Answer, Reason: q.Reason, AnsweredBy: q.AnsweredBy, AnsweredAt: when(q.AnsweredAt)}
+		AskedAt: q.AskedAt, Deadline: q.Deadline, State: api.QuestionState(q.State), Answer: q.Answer, Reason: q.Reason, AnsweredBy: q.AnsweredBy, AnsweredAt: when(q.AnsweredAt), Differs: q.Differs()}
 	if s := q.Sent; s != nil {
 		v.Sent = &api.SentAnswer{Answer: s.Answer, By: s.By, Reason: s.Reason, At: s.At}
 	}
 	return v
-}
-
-// GetTaskProgress implements [api.StrictServerInterface].
-func (s resources) GetTaskProgress(ctx context.Context, r api.GetTaskProgressRequestObject) (api.GetTaskProgressResponseObject, error) {
-	away, err := s.isAway(ctx, r.Task)
-	if err != nil {
-		return nil, err
-	}
-	list := []api.TaskProgress{}
-	if away {
-		v, err := s.n.Hub.Agent(ctx, r.Task, 0, "")
-		if err != nil {
-			return nil, err
-		}
-		if s.n.Hub.Progress(&v); v.Progress != nil {
-			list = append(list, *progressOf(v.Progress, v.Attempt))
-		}
-		return api.GetTaskProgress200JSONResponse{Items: list}, nil
-	}
-	v, err := s.desk.Agent(ctx, r.Task, 0)
-	if err != nil {
-		return nil, err
-	}
-	steps, err := s.backlog.Steps(ctx, v.Task, mostQuestions)
-	for _, step := range steps {
-		list = append(list, *progressOf(&commands.AgentProgress{Progress: step.Progress, At: step.At.UnixMilli()}, step.Attempt))
-	}
-	return api.GetTaskProgress200JSONResponse{Items: list}, err
-}
-
-// progressOf is what an agent has said of its progress; nil for nothing.
-func progressOf(p *commands.AgentProgress, attempt int) *api.TaskProgress {
-	if p == nil {
-		return nil
-	}
-	return &api.TaskProgress{Attempt: attempt, Current: p.Current, Total: p.Total, Percent: p.Percent(), Unit: p.Unit, Step: p.Step, At: time.UnixMilli(p.At)}
 }

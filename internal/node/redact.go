@@ -20,7 +20,8 @@ func seen(ctx context.Context, v api.Task) api.Task {
 		State: v.State, StateReason: v.StateReason, Refusals: mapped(v.Refusals, seenRefusal), RefusedReports: v.RefusedReports, Attempt: v.Attempt, ExitCode: v.ExitCode,
 		CreatedBy: v.CreatedBy, Command: v.Command, Schedule: v.Schedule, RetryOf: v.RetryOf, RetriedAs: v.RetriedAs, ProtocolCancel: v.ProtocolCancel, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
 		ExpiresAt: v.ExpiresAt, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, AcceptedAt: v.AcceptedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
-		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt, Before: v.Before}
+		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt, ArchivedAt: v.ArchivedAt, Before: v.Before,
+		Verdict: v.Verdict, MemoryBytes: v.MemoryBytes, CPUMS: v.CPUMS, Overrun: v.Overrun, SessionState: v.SessionState}
 }
 
 func seenRefusal(r api.Refusal) api.Refusal {
@@ -71,6 +72,7 @@ func seenCard(ctx context.Context, v api.BacklogTask) api.BacklogTask {
 	}
 	return api.BacklogTask{ID: v.ID, ShortID: v.ShortID, Key: v.Key, Title: v.Title, Phase: v.Phase, Priority: v.Priority, Status: v.Status, State: v.State, Eligibility: v.Eligibility,
 		StateReason: v.StateReason, Kind: v.Kind, Lane: v.Lane, Capabilities: v.Capabilities, Account: v.Account, Estimate: v.Estimate, DependsOn: v.DependsOn, Unmet: v.Unmet,
-		OnFailedDependency: v.OnFailedDependency, ClaimOwner: v.ClaimOwner, ClaimedAt: v.ClaimedAt, LeaseUntil: v.LeaseUntil, Attempts: v.Attempts, Retries: v.Retries, MaxRetries: v.MaxRetries,
-		NotBefore: v.NotBefore, IdempotencyKey: v.IdempotencyKey, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt}
+		OnFailedDependency: v.OnFailedDependency, ClaimOwner: v.ClaimOwner, ClaimedAt: v.ClaimedAt, LeaseUntil: v.LeaseUntil, Attempts: v.Attempts, Retries: v.Retries, MaxRetries: v.MaxRetries, BackoffMS: v.BackoffMS,
+		NotBefore: v.NotBefore, IdempotencyKey: v.IdempotencyKey, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
+		ArchivedAt: v.ArchivedAt}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"os"
@@ -12,8 +13,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/feed"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 var update = flag.Bool("update", false, "write testdata/viewer.golden anew")
@@ -85,17 +89,29 @@ func leaves(t *testing.T, name string, v any) map[string]string {
 	return all
 }
 
+// ended is a result with every field.
+func ended(t *testing.T) json.RawMessage {
+	t.Helper()
+	var r commands.Result
+	fill(reflect.ValueOf(&r).Elem())
+	raw, err := json.Marshal(r)
+	require.NoError(t, err)
+	return raw
+}
+
 // Each field of what a viewer gets is shown or hidden as somebody has decided: who adds one reads it in the diff of the
 // golden file, which -update writes.
 func TestEveryFieldIsShownOrHidden(t *testing.T) {
 	t.Parallel()
 	viewer := control.WithCaller(t.Context(), control.Holder("board", api.Access{Role: api.Viewer, Workspace: api.Everywhere}))
+	operator := control.WithCaller(t.Context(), control.Holder("ann", api.Access{Role: api.Operator, Workspace: api.Everywhere}))
 	var task api.Task
 	var card api.BacklogTask
 	var row api.AuditRow
 	var schedule api.Schedule
 	var fire api.Fire
-	for _, v := range []any{&task, &card, &row, &schedule, &fire} {
+	var event store.Event
+	for _, v := range []any{&task, &card, &row, &schedule, &fire, &event} {
 		fill(reflect.ValueOf(v).Elem())
 	}
 	var lines []string
@@ -110,9 +126,12 @@ func TestEveryFieldIsShownOrHidden(t *testing.T) {
 		}
 	}
 	compare("task", task, seen(viewer, task))
+	task.State, task.Result = api.TaskState(commands.Completed), ended(t)
+	compare("result", resultOf(operator, task), resultOf(viewer, task))
 	compare("backlog_task", card, seenCard(viewer, card))
 	compare("schedule", schedule, seenSchedule(viewer, schedule))
 	compare("fire", fire, seenFire(viewer, fire))
+	compare("event", toldTo(t, operator, event), toldTo(t, viewer, event))
 	for _, row.Action = range []string{"task.refused", "connection.suspended"} {
 		compare("audit."+row.Action, row, seenRow(viewer, row))
 	}
@@ -129,4 +148,13 @@ func TestEveryFieldIsShownOrHidden(t *testing.T) {
 	require.NoError(t, err)
 
 	require.Equal(t, string(want), got)
+}
+
+// toldTo is an event as the stream of who asks has it.
+func toldTo(t *testing.T, who context.Context, v store.Event) (line api.EventLine) {
+	t.Helper()
+	text := eventStream{ctx: who}.text(feed.Told{Event: v, Text: eventText(v)})
+	_, data, _ := strings.Cut(string(text), "data: ")
+	require.NoError(t, json.Unmarshal([]byte(data), &line))
+	return line
 }

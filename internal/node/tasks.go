@@ -11,6 +11,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 // How many agents one answer has.
@@ -39,7 +40,7 @@ func (s resources) ListTasks(ctx context.Context, r api.ListTasksRequestObject) 
 		if err != nil {
 			return nil, err
 		}
-		list, awayNext = append(list, mapped(mirrors, taskOf)...), next
+		list, awayNext = append(list, mapped(mirrors, orderedOf)...), next
 	}
 	if s.obeys() && (t.Spoke == "" || s.n.Hub == nil) {
 		here, next, err := s.desk.Agents(ctx, t)
@@ -57,7 +58,7 @@ func (s resources) ListTasks(ctx context.Context, r api.ListTasksRequestObject) 
 }
 
 func termsOf(p api.ListTasksParams) (t control.AgentTerms, err error) {
-	t = control.AgentTerms{Spoke: p.Spoke, Hub: p.Hub, Open: p.Open, Limit: usualTasks}
+	t = control.AgentTerms{Spoke: p.Spoke, Hub: p.Hub, Open: p.Open, Archived: p.Archived, Limit: usualTasks}
 	if p.Limit != nil {
 		t.Limit = *p.Limit
 	}
@@ -118,7 +119,7 @@ func (s resources) GetTask(ctx context.Context, r api.GetTaskRequestObject) (api
 		return api.GetTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(seen(ctx, hostedOf(v)))}, err
 	}
 	v, err := s.n.Hub.Agent(ctx, r.Task, wait, r.Params.Since)
-	s.n.Hub.Progress(&v)
+	s.n.Hub.Observe(&v)
 	if err == nil {
 		err = s.n.Hub.InLine(ctx, &v)
 	}
@@ -151,6 +152,9 @@ func (s resources) KillTask(ctx context.Context, r api.KillTaskRequestObject) (a
 // CancelTask implements [api.StrictServerInterface].
 func (s resources) CancelTask(ctx context.Context, r api.CancelTaskRequestObject) (api.CancelTaskResponseObject, error) {
 	k := commands.Kill{Reason: r.Body.Reason, GraceMS: r.Body.WaitMS, Cancel: commands.CancelNow}
+	if r.Body.Graceful && r.Body.WaitMS > 0 {
+		return nil, commands.Refuse(commands.Validation, "graceful lets what runs finish, and wait_ms ends it").Hinting("give one or the other")
+	}
 	if r.Body.Graceful {
 		k.Cancel = commands.CancelAfter
 	}
@@ -158,25 +162,57 @@ func (s resources) CancelTask(ctx context.Context, r api.CancelTaskRequestObject
 	return api.CancelTask200JSONResponse{OneTaskJSONResponse: v}, err
 }
 
-// endTask kills or cancels an agent, where it runs or where it was ordered.
+// endTask kills or cancels an agent.
 func (s resources) endTask(ctx context.Context, text string, k commands.Kill) (api.OneTaskJSONResponse, error) {
-	away, err := s.isAway(ctx, text)
+	return s.whereItIs(ctx, text,
+		func(here *spoke.Spoke, actor string) (spoke.AgentView, error) { return here.Kill(ctx, text, k, actor) },
+		func(h *hub.Hub, actor string) (api.Task, error) {
+			killed, err := h.Kill(ctx, text, k, actor)
+			v := taskOf(killed.Mirror)
+			v.KillOrdered = &killed.Ordered
+			return v, err
+		})
+}
+
+// whereItIs has an agent changed where it runs, or where it was ordered.
+func (s resources) whereItIs(ctx context.Context, text string, here func(*spoke.Spoke, string) (spoke.AgentView, error), away func(*hub.Hub, string) (api.Task, error)) (api.OneTaskJSONResponse, error) {
+	isAway, err := s.isAway(ctx, text)
 	if err != nil {
 		return api.OneTaskJSONResponse{}, err
 	}
 	actor := control.CallerOf(ctx).String()
-	if !away {
-		here, err := s.spoke()
-		if err != nil {
-			return api.OneTaskJSONResponse{}, err
-		}
-		v, err := here.Kill(ctx, text, k, actor)
-		return api.OneTaskJSONResponse(hostedOf(v)), err
+	if isAway {
+		v, err := away(s.n.Hub, actor)
+		return api.OneTaskJSONResponse(v), err
 	}
-	killed, err := s.n.Hub.Kill(ctx, text, k, actor)
-	v := taskOf(killed.Mirror)
-	v.KillOrdered = &killed.Ordered
-	return api.OneTaskJSONResponse(v), err
+	host, err := s.spoke()
+	if err != nil {
+		return api.OneTaskJSONResponse{}, err
+	}
+	v, err := here(host, actor)
+	return api.OneTaskJSONResponse(hostedOf(v)), err
+}
+
+// PauseTask implements [api.StrictServerInterface].
+func (s resources) PauseTask(ctx context.Context, r api.PauseTaskRequestObject) (api.PauseTaskResponseObject, error) {
+	v, err := s.pauseTask(ctx, r.Task, commands.Pause{Paused: true, Reason: r.Body.Reason})
+	return api.PauseTask200JSONResponse{OneTaskJSONResponse: v}, err
+}
+
+// ResumeTask implements [api.StrictServerInterface].
+func (s resources) ResumeTask(ctx context.Context, r api.ResumeTaskRequestObject) (api.ResumeTaskResponseObject, error) {
+	v, err := s.pauseTask(ctx, r.Task, commands.Pause{Reason: r.Body.Reason})
+	return api.ResumeTask200JSONResponse{OneTaskJSONResponse: v}, err
+}
+
+// pauseTask pauses an agent, or lets it go on.
+func (s resources) pauseTask(ctx context.Context, text string, p commands.Pause) (api.OneTaskJSONResponse, error) {
+	return s.whereItIs(ctx, text,
+		func(here *spoke.Spoke, actor string) (spoke.AgentView, error) { return here.Pause(ctx, text, p, actor) },
+		func(h *hub.Hub, actor string) (api.Task, error) {
+			v, err := h.Pause(ctx, text, p, actor)
+			return orderedOf(v), err
+		})
 }
 
 // RetryTask implements [api.StrictServerInterface].
@@ -197,23 +233,30 @@ func (s resources) AskTask(ctx context.Context, r api.AskTaskRequestObject) (api
 	}
 	ctx, done := context.WithTimeout(ctx, askTime)
 	defer done()
-	v, err := h.Ask(ctx, r.Task, control.CallerOf(ctx).String())
+	v, err := h.AskStatus(ctx, r.Task, control.CallerOf(ctx).String())
 	if err != nil {
 		return nil, err
 	}
-	return api.AskTask200JSONResponse{Task: v.Task, State: api.TaskState(v.State), Reason: string(v.Reason), Attempt: v.Attempt, At: v.At}, nil
+	return api.AskTask200JSONResponse{Task: v.Task, State: api.TaskState(v.State), Reason: string(v.Reason), Attempt: v.Attempt, At: v.At, Reasons: mapped(v.Said(""), reasonOf)}, nil
 }
 
 // ExplainTask implements [api.StrictServerInterface].
 func (s resources) ExplainTask(ctx context.Context, r api.ExplainTaskRequestObject) (api.ExplainTaskResponseObject, error) {
+	ask, err := waitOf(r.Params.Ask)
+	if err != nil {
+		return nil, err
+	}
 	away, err := s.isAway(ctx, r.Task)
 	if err != nil {
 		return nil, err
 	}
+	caller := control.CallerOf(ctx)
 	if away {
-		return nil, s.askedOf("its spokes")
+		q := hub.WhyRequest{Agent: r.Task, Ask: min(ask, askTime), Actor: caller.String(), Brief: !caller.SeesContent()}
+		v, list, err := s.n.Hub.Explain(ctx, q)
+		return api.ExplainTask200JSONResponse{ID: v.Task, Title: v.Title, State: api.TaskState(v.State), StateReason: string(v.Reason), Since: v.Since(), Reasons: mapped(list, reasonOf)}, err
 	}
-	w, err := s.desk.Why(ctx, r.Task, control.CallerOf(ctx).String())
+	w, err := s.desk.Why(ctx, r.Task, caller.String(), !caller.SeesContent())
 	return api.ExplainTask200JSONResponse(whyOf(w)), err
 }
 

@@ -16,10 +16,10 @@ import (
 func taskOf(m store.Mirror) api.Task {
 	return api.Task{ID: m.Task, ShortID: m.ShortID, Spoke: m.Spoke, Conn: m.Conn, ConnState: api.ConnectionState(m.ConnState), Title: m.Title, Priority: m.Priority,
 		State: api.TaskState(m.State), StateReason: string(m.Reason), Refusal: m.Refusal, Refusals: mapped(m.Refusals, refusalOf), Attempt: m.Attempt,
-		CreatedBy: m.CreatedBy, Schedule: m.Schedule, RetryOf: m.RetryOf, RetriedAs: m.RetriedAs, Command: m.Command, Spec: m.Spec, Labels: api.Labels(m.Labels), Result: m.Result, Kill: m.Kill, Policy: m.Policy, Isolation: m.Isolation,
+		CreatedBy: m.CreatedBy, Schedule: m.Schedule, RetryOf: m.RetryOf, RetriedAs: m.RetriedAs, Command: m.Command, Spec: m.Spec, Labels: api.Labels(m.Labels), Result: m.Result, Kill: m.Kill, RefusedKill: m.RefusedKill, Pause: m.Pause, Policy: m.Policy, Isolation: m.Isolation,
 		ExpiresAt: m.ExpiresAt, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Attempts: mapped(m.Attempts, endOf),
-		AcceptedAt: when(m.AcceptedAt), StartedAt: when(m.StartedAt), EndedAt: when(m.EndedAt),
-		AcceptedToldAt: when(m.AcceptedTold), StartedToldAt: when(m.StartedTold), EndedToldAt: when(m.EndedTold)}
+		LastError: errorOf(m.Failure()), AcceptedAt: when(m.AcceptedAt), StartedAt: when(m.StartedAt), EndedAt: when(m.EndedAt),
+		AcceptedToldAt: when(m.AcceptedTold), StartedToldAt: when(m.StartedTold), EndedToldAt: when(m.EndedTold), ArchivedAt: when(m.ArchivedAt)}
 }
 
 // orderedOf is an agent as its hub knows it.
@@ -28,14 +28,25 @@ func orderedOf(a hub.AgentView) api.Task {
 	v.ExitCode, v.Receipts, v.Output, v.Before = a.ExitCode, mapped(a.Receipts, receiptOf), mapped(a.Output, outputOf), a.Before
 	v.ProtocolCancel = api.TaskProtocolCancel(a.ProtocolCancel)
 	v.Progress = progressOf(a.Progress, a.Attempt)
+	v.Verdict, v.MemoryBytes, v.CPUMS, v.Overrun = verdictOf(a.Verdict), a.Memory, a.CPUMS, a.Overrun
 	return v
+}
+
+// verdictOf is what an agent is at; nil where it has not begun, or has ended.
+func verdictOf(v *commands.Verdict) *api.TaskVerdict {
+	if v == nil {
+		return nil
+	}
+	return &api.TaskVerdict{Word: api.TaskVerdictWord(v.Word), Evidence: v.Evidence}
 }
 
 // hostedOf is an agent as the host knows it where it runs.
 func hostedOf(a spoke.AgentView) api.Task {
 	v := taskOf(a.Mirror)
 	v.Hub, v.Dir, v.ExitCode = a.Hub, a.Dir, a.ExitCode
+	v.Session, v.SessionState = a.Session, string(a.SessionState)
 	v.Progress = progressOf(a.Progress, a.Attempt)
+	v.Verdict, v.MemoryBytes, v.CPUMS, v.Overrun = verdictOf(a.Verdict), a.Memory, a.CPU.Milliseconds(), a.Overrun
 	v.KillIncomplete = mapped(a.KillIncomplete, func(p supervisor.Survivor) api.Survivor {
 		return api.Survivor{Pid: p.Pid, Command: p.Command, State: p.State, Wchan: p.Wchan}
 	})
@@ -68,6 +79,6 @@ func outputOf(s store.LogStream) api.OutputStream {
 }
 
 func whyOf(w backlog.Why) api.TaskWhy {
-	return api.TaskWhy{ID: w.Task.ID, Title: w.Task.Title, State: api.TaskState(w.Task.State), StateReason: string(w.Task.Reason), LeaseUntil: when(w.Task.LeaseUntil), Claimable: w.Claimable,
+	return api.TaskWhy{ID: w.Task.ID, Title: w.Task.Title, State: api.TaskState(w.Task.State), StateReason: string(w.Task.Reason), Since: w.Since(), LeaseUntil: when(w.Task.LeaseUntil), Claimable: w.Claimable,
 		Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}
 }

@@ -65,7 +65,7 @@ func (s resources) ChangeWebhook(ctx context.Context, r api.ChangeWebhookRequest
 // DeleteWebhook implements [api.StrictServerInterface].
 func (s resources) DeleteWebhook(ctx context.Context, r api.DeleteWebhookRequestObject) (api.DeleteWebhookResponseObject, error) {
 	v, err := s.webhook(func(h *hub.Hub) (store.Webhook, error) {
-		return h.DB.RemoveWebhook(context.WithoutCancel(ctx), r.Webhook, control.CallerOf(ctx).String())
+		return h.Webhooks.Remove(ctx, r.Webhook, control.CallerOf(ctx).String())
 	})
 	return api.DeleteWebhook200JSONResponse{OneWebhookJSONResponse: v}, err
 }
@@ -155,7 +155,7 @@ func deliveryOf(d store.Delivery) api.Delivery {
 	return v
 }
 
-// checkWebhooks names the webhooks that get nothing.
+// checkWebhooks names the webhooks that get nothing. Everybody with a token sees checks: what receivers answer is left out.
 func (n *Node) checkWebhooks(ctx context.Context) (list []control.Check) {
 	if n.Hub == nil {
 		return nil
@@ -167,10 +167,12 @@ func (n *Node) checkWebhooks(ctx context.Context) (list []control.Check) {
 	for _, w := range all {
 		c := control.Check{Name: "webhook " + w.Name}
 		switch {
+		case w.State == store.WebhookDisabled && w.Why == store.Restored:
+			c.OK, c.Note = true, "disabled since the database was restored from a backup"
 		case w.State == store.WebhookDisabled:
-			c.OK, c.Note = true, "disabled: "+w.Why
+			c.OK, c.Note = true, "disabled; an owner sees why"
 		case w.Broken():
-			c.Problem, c.Run = "it fails since "+w.FailingSince.UTC().Format(time.RFC3339)+": "+w.LastError+"; one delivery at a time is tried until one is taken; see", []string{"webhook", "show", w.Name}
+			c.Problem, c.Run = "it fails since "+w.FailingSince.UTC().Format(time.RFC3339)+"; one delivery at a time is tried until one is taken; see", []string{"webhook", "show", w.Name}
 		default:
 			continue
 		}

@@ -23,8 +23,8 @@ type Plan struct {
 
 // What does not grow with the age of an instance or the length of its queue: what
 // people set, and what is under way at this moment.
-var small = []string{"account_limits", "connections", "grants", "sequences", "confirmed", "confirmed_before", "serving", "instance", "own_keys", "keys", "budgets", "budget_shards", "quotas", "lanes", "freezes", "freeze_numbers", "latches", "leases", "claimers", "invites", "tokens", "last_commits", "transitions", "grant_keys", "order_values", "webhooks",
-	"counts", "tallies", "log_sums", "outputs", "listeners", "retention", "heartbeats", "recalled", "event_numbers", "audit_tree", "audit_gaps", "goose_db_version", ""}
+var small = []string{"account_limits", "overruns", "connections", "grants", "sequences", "confirmed", "confirmed_before", "serving", "instance", "own_keys", "keys", "budgets", "budget_shards", "quotas", "lanes", "freezes", "freeze_numbers", "latches", "leases", "claimers", "invites", "tokens", "last_commits", "transitions", "grant_keys", "order_values", "webhooks",
+	"counts", "tallies", "log_sums", "outputs", "listeners", "retention", "heartbeats", "recalled", "event_numbers", "audit_tree", "audit_gaps", "goose_db_version", "migration_digests", ""}
 
 // Wasteful says what of a plan costs more the more there is: tables that are read
 // whole, rows that are read to be thrown away, indexes that are walked to find few

@@ -43,7 +43,7 @@ type Pair struct {
 }
 
 // Terms are what a pair's hub may ask for.
-var Terms = store.GrantTerms{Kinds: []string{"agent.spawn", "agent.kill", "agent.status", "agent.answer"}, Runtimes: []string{"exec", "noop"}}
+var Terms = store.GrantTerms{Kinds: []string{"agent.spawn", "agent.kill", "agent.status", "agent.answer", "agent.pause"}, Runtimes: []string{"exec", "noop"}}
 
 // NewID returns an id for a task or a connection.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }

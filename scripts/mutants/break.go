@@ -80,12 +80,15 @@ func (b Break) try(ctx context.Context, root string) (verdict, string) {
 	return judge(out, err == nil), tail(out)
 }
 
+// histories is how many the property tests draw: enough to come across what a few may miss.
+const histories = "SPAWNMESH_MODEL_CHECKS=100"
+
 // goTest runs tests of a package, each at most as long as our patience, with a flag for everything that they build.
 func goTest(ctx context.Context, root, flag, pkg string, tests []string) (string, error) {
 	within := patience * time.Duration(len(tests))
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", within.String(), "-run", "^("+strings.Join(tests, "|")+")$", pkg)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+flag))
+	cmd.Env = append(os.Environ(), histories, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+flag))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for us
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.CombinedOutput()

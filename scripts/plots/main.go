@@ -40,7 +40,7 @@ func run(args []string) error {
 // load reads all results.
 func load(dir string) (r results, err error) {
 	for name, into := range map[string]any{
-		"spawn": &r.Spawn, "noop": &r.Noop, "bare": &r.Bare, "nex": &r.Nex, "idle": &r.Idle, "follow": &r.Follow, "accept": &r.Accept,
+		"spawn": &r.Spawn, "noop": &r.Noop, "bare": &r.Bare, "nex": &r.Nex, "idle": &r.Idle, "follow": &r.Follow, "accept": &r.Accept, "read": &r.Read,
 		"claim": &r.Claim, "claim-shipped": &r.Shipped, "curve": &r.Curve, "go": &r.Go,
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, name+".json"))

@@ -11,6 +11,7 @@ type results struct {
 	Idle           idleRun
 	Follow         followRun
 	Accept         acceptRun
+	Read           readRun
 	Claim, Shipped claimRun
 	Curve          curveRun
 	Go             goRun
@@ -107,6 +108,9 @@ type followRun struct {
 		Events    int     `json:"events"`
 		EventP50  float64 `json:"event_p50_ms"`
 		EventP99  float64 `json:"event_p99_ms"`
+		Told      int     `json:"deliveries"`
+		HookP50   float64 `json:"delivery_p50_ms"`
+		HookP99   float64 `json:"delivery_p99_ms"`
 		RSS       float64 `json:"rss_kib"`
 		PerClient float64 `json:"rss_kib_per_client"`
 		CPU       float64 `json:"cpu_percent"`
@@ -143,6 +147,22 @@ type acceptRun struct {
 	CPURatio float64 `json:"processor_time_ratio"`
 	Many     float64 `json:"processor_time_ratio_many"`
 }
+
+type readRun struct {
+	origin
+	Small, Large readSize
+	Questions    []struct {
+		Name         string
+		Small, Large struct {
+			P50 float64 `json:"p50_ms"`
+			P99 float64 `json:"p99_ms"`
+		}
+		P50 float64 `json:"p50_ratio"`
+		P99 float64 `json:"p99_ratio"`
+	}
+}
+
+type readSize struct{ Ended, Running int }
 
 type claimRun struct {
 	origin

@@ -9,7 +9,7 @@ import (
 var tables = map[string]func(results) string{
 	"summary": summary, "spawn": spawnTable, "parts": partsTable, "processor-time": cpuTable, "bare": bareTable, "nex": nexTable,
 	"claim": func(r results) string { return claimTable(r.Claim) }, "claim-shipped": func(r results) string { return claimTable(r.Shipped) },
-	"server": serverTable, "contenders": contendersTable, "curve": curveTable, "accept": acceptTable, "idle": idleTable, "follow": followTable, "go": goTable,
+	"server": serverTable, "contenders": contendersTable, "curve": curveTable, "accept": acceptTable, "read": readTable, "idle": idleTable, "follow": followTable, "go": goTable,
 }
 
 func spawnTable(r results) string {
@@ -143,10 +143,23 @@ func acceptTable(r results) string {
 	return g.String()
 }
 
+func readTable(r results) string {
+	g := table(r.Read.origin, "what is asked for", sizeOf(r.Read.Small), sizeOf(r.Read.Large), "ratio, median / 99th")
+	for _, q := range r.Read.Questions {
+		g.row(q.Name, ms(q.Small.P50)+" / "+ms(q.Small.P99)+" ms", ms(q.Large.P50)+" / "+ms(q.Large.P99)+" ms", two(q.P50)+" / "+two(q.P99))
+	}
+	return g.String()
+}
+
+// sizeOf says how large a hub was.
+func sizeOf(s readSize) string {
+	return whole(float64(s.Ended)) + " ended, " + whole(float64(s.Running)) + " running, median / 99th"
+}
+
 func followTable(r results) string {
-	g := table(r.Follow.origin, "clients", "request p50, ms", "p99", "events to each", "event p50, ms", "p99", "RSS, MiB", "of it a client, KiB", "processor time, % of a core")
+	g := table(r.Follow.origin, "clients", "request p50, ms", "p99", "events to each", "event p50, ms", "p99", "deliveries to each webhook", "delivery p50, ms", "p99", "RSS, MiB", "of it a client, KiB", "processor time, % of a core")
 	for _, f := range r.Follow.Followed {
-		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), fmt.Sprint(f.Events), two(f.EventP50), two(f.EventP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
+		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), fmt.Sprint(f.Events), two(f.EventP50), two(f.EventP99), fmt.Sprint(f.Told), two(f.HookP50), two(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
 	}
 	return g.String()
 }

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -18,15 +19,16 @@ type Ask struct {
 	DeadlineMS int64    `json:"deadline_ms,omitempty"` // from now on; 0 = a day
 }
 
-// Of a wait for an answer: at most so long in one request, and looked at so often without news.
 const (
-	longestWait = 30 * time.Second
-	lookAgain   = 5 * time.Second
+	longestWait = 30 * time.Second // for an answer, in one request
 	startTime   = 10 * time.Second // that the proof of a start may take to be stored: an agent can be quicker
 )
 
 func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 	i := backlog.Inquiry{Key: a.Key, What: commands.Question{Text: a.Text, Options: a.Options, Default: a.Default, Data: a.Data}, For: commands.DefaultQuestionFor}
+	if err := d.hideQuestion(r.Context(), &i); err != nil {
+		return backlog.Question{}, err
+	}
 	if a.DeadlineMS != 0 {
 		i.For = time.Duration(min(max(a.DeadlineMS, 0), commands.MaxQuestionFor.Milliseconds()+1)) * time.Millisecond
 	}
@@ -43,44 +45,75 @@ func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 	}
 }
 
+// hideQuestion is hide for a question. What is longer than one may be costs nothing, and few are looked at at a time.
+func (d *Door) hideQuestion(ctx context.Context, i *backlog.Inquiry) error {
+	if err := i.What.CheckText(); err != nil {
+		return err
+	}
+	leave := d.takeTurn(ctx)
+	if leave == nil {
+		return ctx.Err()
+	}
+	defer leave()
+	d.hide(&i.Key, &i.What.Text, &i.What.Default)
+	for n := range i.What.Options {
+		d.hide(&i.What.Options[n])
+	}
+	return d.hideData(ctx, &i.What.Data)
+}
+
 // await returns a question once it is closed, or as it stands after the wait. An attempt that was replaced waits for nothing.
-func (d *Door) await(r *http.Request) (backlog.Question, error) {
+func (d *Door) await(r *http.Request) (q backlog.Question, err error) {
 	wait := longestWait
 	if text := r.URL.Query().Get("wait"); text != "" {
 		asked, err := time.ParseDuration(text)
 		if err != nil || asked < 0 {
-			return backlog.Question{}, commands.Refuse(commands.Validation, "wait is a time such as 30s, not %q", commands.Clip(text))
+			return q, commands.Refuse(commands.Validation, "wait is a time such as 30s, not %q", commands.Clip(text))
 		}
 		wait = min(asked, longestWait)
 	}
-	if ids, ok := commands.NamedIDs(r.PathValue("question")); !ok || ids.Tail || ids.Low != ids.High {
-		return backlog.Question{}, commands.Refuse(commands.NotFound, "no question %s here", commands.Clip(r.PathValue("question")))
-	}
 	over := time.After(wait)
-	for {
-		news := d.room.News()
-		q, err := d.room.Backlog.Question(r.Context(), r.PathValue("question"))
-		if err == nil && q.Task != d.room.Fence.Task {
-			err = commands.Refuse(commands.NotFound, "no question %s here", commands.Clip(q.ID))
-		}
-		if err == nil && q.State == commands.QuestionOpen {
-			_, err = d.room.Backlog.Heard(r.Context(), d.room.Fence)
-		}
-		if err != nil || q.State != commands.QuestionOpen {
-			return q, err
-		}
+	next, leave := d.beginWaiting()
+	defer leave()
+	q, err = d.question(r)
+	for err == nil && q.State == commands.QuestionOpen {
 		select {
 		case <-r.Context().Done():
 			return q, r.Context().Err()
 		case <-over:
 			return q, nil
-		case <-news:
-			// Of many changes few are answers: they are looked at together.
-			select {
-			case <-r.Context().Done():
-			case <-time.After(50 * time.Millisecond):
-			}
-		case <-time.After(lookAgain):
+		case <-next.done:
 		}
+		switch {
+		case next.err != nil:
+			return q, next.err
+		case !next.open[q.ID]:
+			return d.question(r)
+		}
+		next = next.next
 	}
+	return q, err
+}
+
+// question is the one that is asked for, of the door's own agent.
+func (d *Door) question(r *http.Request) (q backlog.Question, err error) {
+	id := r.PathValue("question")
+	unknown := commands.Refuse(commands.NotFound, "no question %s here", commands.Clip(id))
+	if ids, ok := commands.NamedIDs(id); !ok || ids.Tail || ids.Low != ids.High {
+		return q, unknown
+	}
+	q, err = d.room.Backlog.Question(r.Context(), id)
+	if err == nil && q.Task != d.room.Fence.Task {
+		err = unknown
+	}
+	return q, err
+}
+
+// withdraw closes a question that nobody needs to answer any more.
+func (d *Door) withdraw(r *http.Request) (backlog.Question, error) {
+	q, err := d.question(r)
+	if err == nil {
+		q, err = d.room.Backlog.Withdraw(r.Context(), d.room.Fence, q.ID)
+	}
+	return q, err
 }

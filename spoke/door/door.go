@@ -16,20 +16,18 @@ package door
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
-	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -38,8 +36,13 @@ const (
 	maxConns    = 32 // connections at a time; one more is closed
 	maxRequests = 20 // a second, and
 	burst       = 100
-	maxBody     = 128 << 10 // bytes of a request
+	maxWrong    = 5 // requests a second without its token, and
+	wrongBurst  = 20
+	maxBody     = 256 << 10 // bytes of a request
+	maxHeavy    = 2         // requests at a time that hold more than that, here or on the disk; others wait
 	bodyTime    = 10 * time.Second
+	writeTime   = 5 * time.Second // that it may take to read an answer
+	closeTime   = 5 * time.Second // that requests have to end when the door is closed
 )
 
 // MaxCheckpoint is how many bytes an agent may keep for its next attempt.
@@ -50,8 +53,17 @@ type Room struct {
 	Backlog  *backlog.Backlog
 	Fence    backlog.Fence
 	Deadline time.Time // when the attempt is ended at the latest; zero = none
-	// Keep keeps data for the next attempt, and the id of a session; what is nil stays as it is.
-	Keep func(ctx context.Context, data []byte, session *string) (time.Time, error)
+	// KeepData keeps all of data for the next attempt, in place of what was kept before, and KeepSession the id of a session.
+	KeepData    func(ctx context.Context, data io.Reader) (time.Time, error)
+	KeepSession func(ctx context.Context, id string) (time.Time, error)
+	// Hide takes the values that the host and the order give the agent as secrets out of what it says.
+	Hide func(text string) string
+	// Work is the agent's working directory.
+	Work string
+	// Ending is told that the agent says something of its own end, before that is stored.
+	Ending func()
+	// Heard is told whenever the agent asks or says something, and when it is answered.
+	Heard func()
 	// News returns what is closed when something may have changed that an agent waits for.
 	News func() <-chan struct{}
 	// Progressed is told what the agent has said of its progress, after it is stored.
@@ -61,10 +73,25 @@ type Room struct {
 // A Door is open until it is closed.
 type Door struct {
 	room   Room
+	user   int // of the agent; 0 = that of the spoke
 	secret *secret
+
+	described atomic.Int64 // bytes of artifacts
+
 	rate   *rate.Limiter
+	wrong  *rate.Limiter // of requests without the token: they take nothing from the agent's own
+	heavy  chan struct{}
 	server *http.Server
+	ctx    context.Context // of all that is asked
+	end    context.CancelFunc
 	ended  chan struct{}
+
+	mu       sync.Mutex // guards what follows
+	closed   bool
+	busy     sync.WaitGroup // requests; none begins once closed is set
+	waits    int            // requests that wait for an answer
+	watching bool           // somebody looks for answers
+	look     *look          // that comes next
 }
 
 // Socket and Token are the names of the files in the directory of a door.
@@ -87,9 +114,12 @@ func Open(dir string, user int, room Room) (*Door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for an agent: %w", err)
 	}
-	d := &Door{room: room, secret: secret, rate: rate.NewLimiter(maxRequests, burst), ended: make(chan struct{})}
-	d.server = &http.Server{Handler: d.allowed(d.routes()), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
-		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true} // an agent decides what it would say
+	d := &Door{room: room, user: user, secret: secret, rate: rate.NewLimiter(maxRequests, burst), wrong: rate.NewLimiter(maxWrong, wrongBurst), heavy: make(chan struct{}, maxHeavy),
+		ended: make(chan struct{}), look: newLook()}
+	d.ctx, d.end = context.WithCancel(context.Background())
+	d.server = &http.Server{Handler: d.allowed(d.routes()), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
+		BaseContext: func(net.Listener) context.Context { return d.ctx },
+		ErrorLog:    log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true} // an agent decides what it would say
 	go func() {
 		defer close(d.ended)
 		_ = d.server.Serve(&few{Listener: l, free: make(chan struct{}, maxConns)}) // until Close
@@ -97,84 +127,31 @@ func Open(dir string, user int, room Room) (*Door, error) {
 	return d, nil
 }
 
-// Close ends all that the agent asks at this moment, and returns when nothing is answered any more.
+// enter counts a request in, unless the door is closed.
+func (d *Door) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.busy.Add(1)
+	}
+	return !d.closed
+}
+
+// Close ends all that the agent asks at this moment, and returns when nothing is answered any more, or soon.
 func (d *Door) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.end()
 	_ = d.server.Close()
 	<-d.ended
-}
-
-// makeDir makes the directory of a door. A user of its own gets to what it knows the name of.
-func makeDir(dir string, user int) error {
-	mode := os.FileMode(0o700)
-	if user != 0 {
-		mode = 0o711
-	}
-	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	info, err := os.Lstat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no directory", dir)
-	}
-	if err != nil {
-		return err
-	}
-	return os.Chmod(dir, mode) // whatever the umask is
-}
-
-// listen makes the socket, which nobody can connect to before it is the agent's alone.
-func listen(path string, user int) (net.Listener, error) {
-	if err := os.RemoveAll(path); err != nil { // of an earlier process, or whatever the agent has put there
-		return nil, err
-	}
-	name, done, err := shortpath.Of(path)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	// The mode of the descriptor becomes the mode of the file at bind.
-	if err = unix.Fchmod(fd, 0o600); err == nil {
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
-	}
-	if err == nil && user != 0 {
-		err = os.Lchown(path, user, user)
-	}
-	if err == nil {
-		err = unix.Listen(fd, maxConns)
-	}
-	if err != nil {
-		return nil, err
-	}
-	l, err := net.FileListener(f)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
-}
-
-// few is a listener with a bound of connections: who has more is hung up on.
-type few struct {
-	net.Listener
-	free chan struct{}
-}
-
-func (f *few) Accept() (net.Conn, error) {
-	for {
-		c, err := f.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case f.free <- struct{}{}:
-			return &one{Conn: c, free: f.free}, nil
-		default:
-			_ = c.Close()
-		}
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		d.busy.Wait()
+	}()
+	select {
+	case <-idle:
+	case <-time.After(closeTime):
 	}
 }

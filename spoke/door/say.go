@@ -1,11 +1,10 @@
 package door
 
 import (
+	"cmp"
 	"net/http"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -27,6 +26,7 @@ func (d *Door) heartbeat(r *http.Request, _ struct{}) (Noted, error) {
 }
 
 func (d *Door) progress(r *http.Request, p commands.Progress) (Noted, error) {
+	d.hide(&p.Unit, &p.Step)
 	at, err := d.room.Backlog.SayProgress(r.Context(), d.room.Fence, p)
 	if err == nil && d.room.Progressed != nil {
 		d.room.Progressed(backlog.Step{Progress: p, Attempt: d.room.Fence.Attempt, At: at})
@@ -36,12 +36,10 @@ func (d *Door) progress(r *http.Request, p commands.Progress) (Noted, error) {
 
 // checkpoint keeps the body as it is.
 func (d *Door) checkpoint(w http.ResponseWriter, r *http.Request) {
-	data, err := readBody(w, r, MaxCheckpoint)
-	var at time.Time
-	if err == nil {
-		at, err = d.room.Keep(r.Context(), append([]byte{}, data...), nil)
-	}
-	control.Reply(w, Noted{at}, err)
+	b := bodyOf(w, r, MaxCheckpoint)
+	at, err := d.room.KeepData(r.Context(), b)
+	b.end()
+	answer(w, Noted{at}, cmp.Or(b.wrong(err), err))
 }
 
 // A Session is one of the runtime of an agent.
@@ -50,6 +48,7 @@ type Session struct {
 }
 
 func (d *Door) session(r *http.Request, s Session) (Noted, error) {
-	at, err := d.room.Keep(r.Context(), nil, &s.ID)
+	d.hide(&s.ID)
+	at, err := d.room.KeepSession(r.Context(), s.ID)
 	return Noted{at}, err
 }

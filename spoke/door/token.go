@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // A secret is the digest of a token.
@@ -68,16 +67,23 @@ func secretOf(token string) *secret {
 // allowed passes on what has the token, and no more than an agent may ask.
 func (d *Door) allowed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !d.enter() {
+			return // the connection is closed
+		}
+		defer d.busy.Done()
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		known := subtle.ConstantTimeCompare(secretOf(token)[:], d.secret[:]) == 1
 		switch {
-		case !d.rate.Allow():
-			w.Header().Set("Retry-After", "1")
-			control.Error(w, commands.Refuse(commands.TooManyRequests, "this agent asks its spoke more than %d times a second", maxRequests).Hinting("ask less often"))
-		case subtle.ConstantTimeCompare(secretOf(token)[:], d.secret[:]) != 1:
-			control.Error(w, commands.Refuse(commands.Unauthenticated, "the request does not have the token of this attempt").
-				Hinting("send what is in the file that SPAWNMESH_TOKEN_FILE names, as Authorization: Bearer TOKEN"))
-		default:
+		case known && d.rate.Allow():
+			d.room.Heard()
 			h.ServeHTTP(w, r)
+			d.room.Heard() // what it waited for has come, perhaps
+		case known || !d.wrong.Allow():
+			w.Header().Set("Retry-After", "1")
+			answer(w, nil, commands.Refuse(commands.TooManyRequests, "this agent asks its spoke more than %d times a second", maxRequests).Hinting("ask less often"))
+		default:
+			answer(w, nil, commands.Refuse(commands.Unauthenticated, "the request does not have the token of this attempt").
+				Hinting("send what is in the file that SPAWNMESH_TOKEN_FILE names, as Authorization: Bearer TOKEN"))
 		}
 	})
 }

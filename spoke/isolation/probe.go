@@ -197,10 +197,10 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 			closers = append(closers, func() { _ = l.Close() })
 		}
 	}
-	l, listening := net.Listen("tcp", "127.0.0.1:0")
+	l, listening := listenTCP()
 	if err = errors.Join(err, listening); listening == nil {
 		closers = append(closers, func() { _ = l.Close() })
-		t.Port = l.Addr().(*net.TCPAddr).Port
+		t.Loopback = l.Addr().String()
 	}
 	if master, name, opened := openTerminal(); opened == nil {
 		t.Terminal = name
@@ -215,6 +215,15 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 		return t, nil, err
 	}
 	return t, release, nil
+}
+
+// listenTCP listens on the loopback of a host that may have one of the two protocols alone.
+func listenTCP() (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		l, err = net.Listen("tcp", "[::1]:0")
+	}
+	return l, err
 }
 
 // openTerminal makes a terminal, which is there as long as the master is open.

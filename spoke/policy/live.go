@@ -22,6 +22,8 @@ type Change struct {
 	Policy string `json:"policy"`              // the version in force
 	Was    string `json:"was"`                 // the one before; the same when no rule changed
 	Level  string `json:"isolation,omitempty"` // what agents are confined by under the one in force; "" = none is started
+
+	Lifted []string `json:"lifted,omitempty"` // accounts that had met a limit, and go on
 }
 
 // Open reads the policy of the instance in dir and puts it in force.

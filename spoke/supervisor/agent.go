@@ -26,15 +26,15 @@ type Agent struct {
 	dir   string
 	saved savedSpec
 	w     *attempt.Conn
-	shim  *os.Process // by pidfd, so never another process
-	child bool        // ours to wait for
-	run   attempt.Running
+	shim  *os.Process     // by pidfd, so never another process
+	child bool            // ours to wait for
+	run   attempt.Running // mu guards its Pause
 
 	sending   sync.Mutex         // one line at a time
 	done      chan struct{}      // closed when exit is set
 	following chan struct{}      // closed when the goroutine has ended
 	leave     context.CancelFunc // ends the goroutine although the shim lives
-	overdue   *time.Timer        // ends a tree that its shim does not end in time; nil without a timeout
+	overdue   *time.Timer        // ends a tree that its shim does not end in time; nil without a timeout, stopped while the tree stands still
 	exit      Exit               // written before done is closed
 	state     *os.ProcessState   // of the shim; of the goroutine
 
@@ -42,6 +42,7 @@ type Agent struct {
 	stuck     chan struct{} // closed and made anew when survivors are reported
 	survivors []Survivor    // as reported last
 	killed    bool          // a kill was ordered here
+	turned    chan struct{} // closed and made anew when the shim says whether the tree stands still
 }
 
 // newAgent takes over the connection and the process, and follows the shim.
@@ -55,19 +56,29 @@ func newAgent(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn,
 	}
 	a := &Agent{
 		dir: dir, saved: saved, w: w, shim: shim, child: child, run: run, leave: leave,
-		done: make(chan struct{}), following: make(chan struct{}), stuck: make(chan struct{}),
+		done: make(chan struct{}), following: make(chan struct{}), stuck: make(chan struct{}), turned: make(chan struct{}),
 	}
 	if saved.Timeout > 0 {
-		a.overdue = time.AfterFunc(a.patience(), func() { _ = a.Kill(ctx, fmt.Sprintf("its shim did not end it after %s", saved.Timeout), 0) })
+		a.overdue = time.AfterFunc(maxGrace, func() { _ = a.Kill(ctx, fmt.Sprintf("its shim did not end it after %s", saved.Timeout), 0) })
+		a.await()
 	}
 	go a.follow(ctx)
 	return a
 }
 
+// await sets when the tree is ended without its shim.
+func (a *Agent) await() {
+	if a.run.Pause.Since != 0 {
+		a.overdue.Stop()
+		return
+	}
+	a.overdue.Reset(a.patience())
+}
+
 // patience is how long from now the shim has to end a tree that runs into its
 // timeout. An agent of the same user can stop its shim again and again.
 func (a *Agent) patience() time.Duration {
-	due := min(a.run.Begun, Boottime()).Add(a.saved.Timeout).Add(min(a.saved.KillGrace(), maxGrace) + attempt.KillPatience + shimPatience)
+	due := min(a.run.Begun, Boottime()).Add(a.saved.Timeout + a.run.Pause.Stood).Add(min(a.saved.KillGrace(), maxGrace) + attempt.KillPatience + shimPatience)
 	return due.Sub(Boottime())
 }
 
@@ -102,13 +113,19 @@ func (a *Agent) Exit() Exit {
 
 // Renew moves the deadline of the lease forward; an earlier one than the
 // present changes nothing. An error means that the shim does not listen, and
-// that the deadline must be taken as not moved.
+// that the deadline must be taken as not moved. An attempt that is over has none.
 func (a *Agent) Renew(deadline Instant) error {
 	a.wake()
-	if err := a.send(attempt.Request{Renew: deadline}); err != nil {
+	err := a.send(attempt.Request{Renew: deadline})
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-a.done:
+		return nil
+	default:
 		return fmt.Errorf("renewing the lease of attempt %s: %w", a.saved.Marker, err)
 	}
-	return nil
 }
 
 // Kill ends the tree: TERM, then KILL when the grace is over (at once when it

@@ -27,7 +27,10 @@ func (a *Agent) follow(ctx context.Context) {
 			continue
 		}
 		if r.Exit == nil {
-			continue // the greeting of a shim that was called again
+			if r.Running != nil {
+				a.turn(r.Running.Pause)
+			}
+			continue
 		}
 		exit, err := parseExit(r.Exit)
 		switch {
@@ -57,8 +60,9 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 		if left, ok := errors.AsType[*Incomplete](err); ok {
 			a.setStuck(left.Survivors)
 			pause = attempt.KillRetry
-		} else if w, shim, _, err := call(ctx, a.dir, a.saved); err == nil {
+		} else if w, shim, run, err := call(ctx, a.dir, a.saved); err == nil {
 			_ = shim.Release()
+			a.turn(run.Pause)
 			return a.replaceConn(ctx, w)
 		}
 		select {
@@ -106,7 +110,7 @@ func (a *Agent) settle(ctx context.Context) (*Exit, error) {
 // of our own child the kernel says how it ended.
 func (a *Agent) witness() witness {
 	a.mu.Lock()
-	w := witness{began: true, killed: a.killed, over: a.saved.Timeout > 0 && Boottime() >= a.run.Begun.Add(a.saved.Timeout)}
+	w := witness{began: true, killed: a.killed, over: a.saved.Timeout > 0 && Boottime() >= a.run.Begun.Add(a.saved.Timeout+a.run.Pause.Total(Boottime()))}
 	a.mu.Unlock()
 	if a.child {
 		if a.state == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // However an agent's process has come about, it is inside; who supervises it is not.
@@ -30,4 +31,15 @@ func TestWhoIsInsideOfAnAttempt(t *testing.T) {
 	require.False(t, Inside(os.Getppid()))
 	require.False(t, Inside(1))
 	require.True(t, Inside(maxPid), "what is not there cannot be told")
+}
+
+// Without /proc nobody can be told from an agent, and everybody counts as one: an instance is to know before it serves.
+func TestWithoutProcEverybodyIsInside(t *testing.T) {
+	t.Parallel()
+	ownMounts(t, func(t *testing.T) {
+		require.NoError(t, SeesProcesses())
+		require.NoError(t, unix.Mount("none", "/proc", "tmpfs", 0, ""))
+		require.ErrorIs(t, SeesProcesses(), os.ErrNotExist)
+		require.True(t, Inside(os.Getpid()))
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/shim"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
@@ -63,6 +64,9 @@ type Known struct {
 	// for nothing.
 	Found bool
 }
+
+// Redacting returns what takes secrets out of a text as they are taken out of output: see [attempt.Spec].
+func Redacting(secrets []string) func(text string) string { return shim.Redacting(secrets) }
 
 // saveSpec writes spec.json. It is not synced: after a loss of power the
 // attempt is over whatever the file says, and the row in the database is what

@@ -58,7 +58,7 @@ func proofOf(secret, role, nonce, answer string) string {
 
 // challenge says hello to a shim and returns the nonce and the proof that it answers.
 func challenge(conn net.Conn) (nonce, proof string) {
-	_, _ = conn.Write(frame('h', 3, "n"))
+	_, _ = conn.Write(frame('h', 5, "n"))
 	kind, body, err := readFrame(conn)
 	if err != nil || kind != 'p' {
 		return "", ""
@@ -89,9 +89,9 @@ func TestSocketNeedsTheToken(t *testing.T) {
 		"a proof of other form":  func(c net.Conn) []byte { challenge(c); return frame('p', 1, 2, 3, "rest") },
 		"a request unproven":     func(net.Conn) []byte { return kill },
 		"another version":        func(net.Conn) []byte { return frame('h', 99, "n") },
-		"a very long hello":      func(net.Conn) []byte { return frame('h', 3, string(make([]byte, 1<<20))) },
+		"a very long hello":      func(net.Conn) []byte { return frame('h', 5, string(make([]byte, 1<<20))) },
 		"a length without end":   func(net.Conn) []byte { return []byte("\xff\xff\xff\xffh") },
-		"a text without end":     func(net.Conn) []byte { return append(frame('h', 3)[:13], "\xff\xff\xff\xff"...) },
+		"a text without end":     func(net.Conn) []byte { return append(frame('h', 5)[:13], "\xff\xff\xff\xff"...) },
 		"an attempt of its own":  func(net.Conn) []byte { return frame('a', "", 0) },
 		"what an old spoke says": func(net.Conn) []byte { return []byte(`{"version":1,"nonce":"n"}` + "\n") },
 		"nothing":                func(net.Conn) []byte { return nil },
@@ -149,7 +149,7 @@ func TestAProvenPeerThatSpeaksNonsense(t *testing.T) {
 		"a longer one":    frame('q', 0, []byte{0}, 0),
 		"a strange flag":  frame('q', 0, []byte{2}),
 		"too much":        []byte("\x00\x10\x00\x01q"),
-		"a second hello":  frame('h', 3, "n"),
+		"a second hello":  frame('h', 5, "n"),
 		"a cut-off one":   frame('q', 0, []byte{1}, "reason", 0)[:12],
 		"bytes of chance": bytes.Repeat([]byte{0xa5}, 100),
 	} {

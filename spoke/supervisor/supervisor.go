@@ -38,6 +38,7 @@ package supervisor
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	_ "github.com/spawnmesh/spawnmesh/spoke/supervisor/shim" // what this program is when it is started as a shim
@@ -105,6 +106,9 @@ const (
 
 // Boottime returns the present instant.
 func Boottime() Instant { return attempt.Boottime() }
+
+// Slept returns how long this machine has slept since it started. Only the difference of two of them counts.
+func Slept() time.Duration { return attempt.Slept() }
 
 // Incomplete is the error of a kill that left processes alive, and of an
 // adoption that found some which do not end. The attempt is not over, and its

@@ -50,6 +50,14 @@ var (
 	cancelling = verb{done: "cancelled", trigger: commands.ByCancel, operator: commands.ByCancelled, to: commands.Cancelled, outcome: "cancelled", reason: commands.CancelRequested}
 )
 
+// failure is what is kept of an attempt that v ends as failed.
+func (v verb) failure(a Act, attempt int) *commands.LastError {
+	if v.outcome != failing.outcome {
+		return nil
+	}
+	return &commands.LastError{Code: v.outcome, Text: commands.Clean(a.Reason, commands.MaxError), Attempt: attempt}
+}
+
 // Complete ends a task well. Repeated with the same fence it returns the same
 // answer; the operator may complete any task that has not ended.
 func (ws *Workspace) Complete(ctx context.Context, a Act) (Task, error) {
@@ -164,7 +172,7 @@ func (ws *Workspace) doByFence(ctx context.Context, tx *store.Tx, v verb, a Act,
 	if err := ws.report(ctx, tx, *a.Fence, "end", a.Usage); err != nil {
 		return err
 	}
-	moved, err := ws.backlog.closeAttempts(ctx, tx, ws.actor, []closing{{fence: *a.Fence, outcome: v.outcome, delay: a.Delay}})
+	moved, err := ws.backlog.closeAttempts(ctx, tx, ws.actor, []closing{{fence: *a.Fence, outcome: v.outcome, delay: a.Delay, failure: v.failure(a, a.Fence.Attempt)}})
 	if err != nil {
 		return err
 	}
@@ -211,6 +219,8 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 		by = v.operator
 	}
 	switch {
+	case task.asked && v.to == commands.Paused:
+		return numbered(task, "pause")
 	case task.State == v.to && v.to != commands.Queued:
 		return nil // a repeated word is not an error
 	case !commands.May(task.State, v.to, by):
@@ -229,6 +239,11 @@ func ofSpoke(t Task) error {
 	return commands.Refuse(commands.Conflict, "task %s is an agent that this instance's spoke runs", t.Name()).Hinting("end it with").Running("kill", t.Name())
 }
 
+// numbered refuses to pause or resume an agent here: that is done by words with a number, of which the newest counts.
+func numbered(t Task, word string) error {
+	return commands.Refuse(commands.Conflict, "task %s is an agent of a hub, not a card", t.Name()).Hinting("%s it with", word).Running(word, commands.ShortID(t.ID))
+}
+
 // endHeld ends a worker's attempt for it. The new epoch makes the worker's fence
 // stale before, so that the operator's word is never taken for the worker's own.
 func (ws *Workspace) endHeld(ctx context.Context, tx *store.Tx, v verb, a Act, task Task) error {
@@ -243,7 +258,7 @@ func (ws *Workspace) endHeld(ctx context.Context, tx *store.Tx, v verb, a Act, t
 	if err := ws.report(ctx, tx, f, "end", a.Usage); err != nil {
 		return err
 	}
-	moved, err := ws.backlog.closeAttempts(ctx, tx, ws.actor, []closing{{fence: f, outcome: v.outcome, final: true, delay: a.Delay, why: v.reason}})
+	moved, err := ws.backlog.closeAttempts(ctx, tx, ws.actor, []closing{{fence: f, outcome: v.outcome, final: true, delay: a.Delay, why: v.reason, failure: v.failure(a, f.Attempt)}})
 	if err != nil {
 		return err
 	}

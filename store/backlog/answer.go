@@ -26,49 +26,89 @@ type Answerer struct {
 	Conn  string // whose task it has to be; "" = this host answers
 }
 
-// Answer answers a question. The first answer
-// wins: a later one is a CONFLICT that says which did. The task goes on, which is told who asked for it. It returns
-// the state of the task.
+// Answer answers a question. The first answer wins: a later one is a CONFLICT that says which did. The task goes on, which is
+// told who asked for it. It returns the state of the task. Who may not answer holds up nobody.
 func (b *Backlog) Answer(ctx context.Context, tx *store.Tx, by Answerer, a commands.Answer) (commands.State, error) {
-	q, err := b.holdQuestion(ctx, tx, a.Question)
+	task, err := taskOfQuestion(ctx, tx, a.Question)
+	if err == nil && task != a.Task {
+		err = unknownQuestion(a.Question)
+	}
+	if err == nil && by.Conn != "" {
+		known := false
+		if known, err = KnownIn(ctx, tx, by.Conn, task); err == nil && !known {
+			err = unknownTask(a.Task)
+		}
+	}
 	if err != nil {
 		return "", err
 	}
-	if q.Task != a.Task {
-		return "", unknownQuestion(a.Question)
+	q, err := holdQuestion(ctx, tx, a.Question, task)
+	if err == nil && q.State != commands.QuestionOpen {
+		err = store.AnsweredBefore(q)
 	}
-	if by.Conn != "" {
-		known, err := KnownIn(ctx, tx, by.Conn, q.Task)
-		if err != nil {
-			return "", err
-		}
-		if !known {
-			return "", unknownTask(a.Task)
-		}
+	if err == nil {
+		asked := commands.Question{Options: q.Options}
+		err = asked.Fits(a.Answer)
 	}
-	if q.State != commands.QuestionOpen {
-		return "", store.AnsweredBefore(q)
-	}
-	asked := commands.Question{Options: q.Options}
-	if err := asked.Fits(a.Answer); err != nil {
+	if err != nil {
 		return "", err
 	}
 	return b.settle(ctx, tx, q, commands.QuestionAnswered, by, a)
 }
 
-// holdQuestion reads a question as it is until the transaction ends: with the lease of its task, or the task.
-func (b *Backlog) holdQuestion(ctx context.Context, tx *store.Tx, id string) (q Question, err error) {
-	var task string
+// Withdraw closes a question that the agent of an attempt needs no answer to any more, of which it returns what became. One that
+// is closed in another way is a CONFLICT.
+func (b *Backlog) Withdraw(ctx context.Context, f Fence, id string) (q Question, err error) {
+	err = b.db.Tx(ctx, "withdrawing a question", func(ctx context.Context, tx *store.Tx) error {
+		if q, err = holdQuestion(ctx, tx, id, f.Task); err != nil {
+			return err
+		}
+		var at time.Time
+		err := tx.QueryRow(ctx, statement("heard"), f.Task, f.Attempt, f.Epoch).Scan(&at)
+		if err == pgx.ErrNoRows {
+			return overtaken(ctx, tx, f)
+		}
+		if err != nil {
+			return err
+		}
+		switch q.State {
+		case commands.QuestionWithdrawn:
+			return nil
+		case commands.QuestionOpen:
+		default:
+			return store.AnsweredBefore(q)
+		}
+		if _, err := b.settle(ctx, tx, q, commands.QuestionWithdrawn, Answerer{Actor: "self"}, commands.Answer{Reason: "its agent needs no answer any more"}); err != nil {
+			return err
+		}
+		q, err = questionByID(ctx, tx, id)
+		return err
+	})
+	return q, err
+}
+
+// taskOfQuestion returns the task that a question is about.
+func taskOfQuestion(ctx context.Context, tx *store.Tx, id string) (task string, err error) {
 	err = tx.QueryRow(ctx, `SELECT task::text FROM questions WHERE id = $1`, id).Scan(&task)
 	if err == pgx.ErrNoRows {
-		return q, unknownQuestion(id)
+		err = unknownQuestion(id)
 	}
-	if err == nil {
-		err = holdStanding(ctx, tx, []string{task})
-	}
-	if err != nil {
+	return task, err
+}
+
+// holdQuestion reads a question of a task as it is until the transaction ends: with the lease of the task, or the task.
+func holdQuestion(ctx context.Context, tx *store.Tx, id, task string) (q Question, err error) {
+	if err := holdStanding(ctx, tx, []string{task}); err != nil {
 		return q, err
 	}
+	q, err = questionByID(ctx, tx, id)
+	if err == nil && q.Task != task {
+		return Question{}, unknownQuestion(id)
+	}
+	return q, err
+}
+
+func questionByID(ctx context.Context, tx *store.Tx, id string) (q Question, err error) {
 	list, err := questions(tx.Query(ctx, statement("question_by_id"), id))
 	if err == nil && len(list) == 0 {
 		err = unknownQuestion(id)
@@ -82,7 +122,11 @@ func (b *Backlog) holdQuestion(ctx context.Context, tx *store.Tx, id string) (q 
 // settle closes a question that is held and open, and lets its task go on.
 func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome string, by Answerer, a commands.Answer) (commands.State, error) {
 	var at time.Time
-	err := tx.QueryRow(ctx, statement("answer_question"), q.ID, outcome, a.Answer, a.By, a.Reason).Scan(&at)
+	name := a.By
+	if by.Conn != "" { // no hub speaks in the name of somebody of this host
+		name = q.Hub + ": " + a.By
+	}
+	err := tx.QueryRow(ctx, statement("answer_question"), q.ID, outcome, a.Answer, name, a.Reason).Scan(&at)
 	if err != nil {
 		return "", fmt.Errorf("closing question %s: %w", q.ID, err)
 	}
@@ -107,61 +151,6 @@ func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome 
 	}
 	m.Answered = &commands.Answered{Task: q.Task, State: m.State, Question: q.ID, Outcome: outcome, Answer: a.Answer, By: a.By, Reason: a.Reason, At: at.UnixMilli()}
 	return m.State, b.moved(ctx, tx, []Moved{m})
-}
-
-// lapseQuestions closes those that nobody has answered in time: with their default, where they have one. It returns how many.
-func (b *Backlog) lapseQuestions(ctx context.Context) (n int, err error) {
-	type lapsed struct {
-		ID, Task, Default string
-		Over              bool
-	}
-	var list []lapsed
-	err = b.db.Tx(ctx, "looking for questions that nobody has answered", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, statement("lapsed_questions"), sweepBatch)
-		if err != nil {
-			return err
-		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lapsed]); err != nil {
-			return err
-		}
-		var over []string
-		for _, q := range list {
-			if q.Over {
-				over = append(over, q.ID)
-			}
-		}
-		if len(over) == 0 {
-			return nil
-		}
-		_, err = tx.Exec(ctx, statement("withdraw_questions"), over)
-		return err
-	})
-	for _, l := range list {
-		if err != nil {
-			return n, err
-		}
-		if !l.Over {
-			err = b.lapse(ctx, l.ID, l.Default)
-		}
-		n++
-	}
-	return n, err
-}
-
-// lapse closes one question, each in a transaction of its own: each holds its task.
-func (b *Backlog) lapse(ctx context.Context, id, answer string) error {
-	return b.db.Tx(ctx, "closing a question that nobody has answered", func(ctx context.Context, tx *store.Tx) error {
-		q, err := b.holdQuestion(ctx, tx, id)
-		if err != nil || q.State != commands.QuestionOpen {
-			return err
-		}
-		outcome := commands.QuestionUnanswered
-		if answer != "" {
-			outcome = commands.QuestionDefaulted
-		}
-		_, err = b.settle(ctx, tx, q, outcome, Answerer{Actor: "self"}, commands.Answer{Answer: answer})
-		return err
-	})
 }
 
 // isLeased reports whether an attempt holds a task; what is held cannot change.

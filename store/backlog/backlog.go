@@ -94,40 +94,43 @@ func (ws *Workspace) read(ctx context.Context, doing string, fn func(context.Con
 
 // A Task is one task of a backlog as it stands, with what its board shows.
 type Task struct {
-	ID             string            `json:"id"`
-	ShortID        string            `json:"short_id"` // see [commands.ShortID]
-	Key            string            `json:"key,omitempty"`
-	Title          string            `json:"title"`
-	Body           string            `json:"body,omitempty"`
-	Phase          string            `json:"phase,omitempty"`
-	Priority       int               `json:"priority"`
-	Status         BoardStatus       `json:"status"`
-	State          commands.State    `json:"state"`
-	Eligibility    Eligibility       `json:"eligibility,omitempty"` // of a queued task
-	Reason         commands.Reason   `json:"state_reason,omitempty"`
-	Kind           string            `json:"kind"`
-	Lane           string            `json:"lane"`
-	Capabilities   []string          `json:"capabilities,omitempty"`
-	Account        string            `json:"account,omitempty"`
-	Estimate       map[string]Amount `json:"estimate,omitempty"`
-	DependsOn      []string          `json:"depends_on"` // keys, or ids where there is no key
-	Unmet          int               `json:"unmet"`      // dependencies that still keep it from being claimed
-	OnFailedDep    string            `json:"on_failed_dependency"`
-	Owner          string            `json:"claim_owner,omitempty"`
-	ClaimedAt      *time.Time        `json:"claimed_at,omitempty"`
-	LeaseUntil     *time.Time        `json:"lease_until,omitempty"`
-	Attempts       int               `json:"attempts"` // claims so far
-	Retries        int               `json:"retries"`
-	MaxRetries     int               `json:"max_retries"`
-	NotBefore      *time.Time        `json:"not_before,omitempty"`
-	Acceptance     json.RawMessage   `json:"acceptance,omitempty"`
-	IdempotencyKey string            `json:"idempotency_key,omitempty"`
-	Result         json.RawMessage   `json:"result,omitempty"`
-	CreatedBy      string            `json:"created_by,omitempty"`
-	CreatedAt      time.Time         `json:"created_at"`
-	UpdatedAt      time.Time         `json:"updated_at"`
-	StartedAt      *time.Time        `json:"started_at,omitempty"`
-	EndedAt        *time.Time        `json:"ended_at,omitempty"`
+	ID             string              `json:"id"`
+	ShortID        string              `json:"short_id"` // see [commands.ShortID]
+	Key            string              `json:"key,omitempty"`
+	Title          string              `json:"title"`
+	Body           string              `json:"body,omitempty"`
+	Phase          string              `json:"phase,omitempty"`
+	Priority       int                 `json:"priority"`
+	Status         BoardStatus         `json:"status"`
+	State          commands.State      `json:"state"`
+	Eligibility    Eligibility         `json:"eligibility,omitempty"` // of a queued task
+	Reason         commands.Reason     `json:"state_reason,omitempty"`
+	Kind           string              `json:"kind"`
+	Lane           string              `json:"lane"`
+	Capabilities   []string            `json:"capabilities,omitempty"`
+	Account        string              `json:"account,omitempty"`
+	Estimate       map[string]Amount   `json:"estimate,omitempty"`
+	DependsOn      []string            `json:"depends_on"` // keys, or ids where there is no key
+	Unmet          int                 `json:"unmet"`      // dependencies that still keep it from being claimed
+	OnFailedDep    string              `json:"on_failed_dependency"`
+	Owner          string              `json:"claim_owner,omitempty"`
+	ClaimedAt      *time.Time          `json:"claimed_at,omitempty"`
+	LeaseUntil     *time.Time          `json:"lease_until,omitempty"`
+	Attempts       int                 `json:"attempts"` // claims so far
+	Retries        int                 `json:"retries"`
+	MaxRetries     int                 `json:"max_retries"`
+	BackoffMS      int64               `json:"backoff_ms,omitempty"` // before the first retry at most; 0 = the usual one
+	LastError      *commands.LastError `json:"last_error,omitempty"` // nil = none has failed, or one after it has succeeded
+	NotBefore      *time.Time          `json:"not_before,omitempty"`
+	Acceptance     json.RawMessage     `json:"acceptance,omitempty"`
+	IdempotencyKey string              `json:"idempotency_key,omitempty"`
+	Result         json.RawMessage     `json:"result,omitempty"`
+	CreatedBy      string              `json:"created_by,omitempty"`
+	CreatedAt      time.Time           `json:"created_at"`
+	UpdatedAt      time.Time           `json:"updated_at"`
+	StartedAt      *time.Time          `json:"started_at,omitempty"`
+	EndedAt        *time.Time          `json:"ended_at,omitempty"`
+	ArchivedAt     *time.Time          `json:"archived_at,omitempty"` // lists leave it out since then
 
 	epoch int64
 	asked bool // by a hub
@@ -175,6 +178,7 @@ const (
 	NotBefore          Eligibility = "not_before"
 	OverBudget         Eligibility = "over_budget"
 	RateLimited        Eligibility = "rate_limited"
+	AccountLimited     Eligibility = "account_limited" // its account has met a limit of its provider's
 	LanePaused         Eligibility = "lane_paused"
 	EligibleFrozen     Eligibility = "frozen"
 	Held               Eligibility = "held" // its connection is not active, or its grant has expired

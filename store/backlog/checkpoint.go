@@ -21,6 +21,7 @@ type Checkpoint struct {
 	Digest  string  // SHA-256 of the data, hex; "" = there is none, or it stays as it is
 	Size    int64   // of the data
 	Session *string // nil = it stays as it is
+	Runs    bool    // as it is read: an attempt of its task has started, and its end is not recorded
 }
 
 // KeepCheckpoint notes what the agent of an attempt keeps. The file is there before.
@@ -47,7 +48,7 @@ func (b *Backlog) KeepCheckpoint(ctx context.Context, f Fence, c Checkpoint) (at
 func (b *Backlog) LastCheckpoint(ctx context.Context, task string) (c Checkpoint, err error) {
 	err = b.db.Read(ctx, "looking for the checkpoint of an agent", func(ctx context.Context, conn *pgxpool.Conn) error {
 		session := ""
-		err := conn.QueryRow(ctx, statement("last_checkpoint"), task).Scan(&c.Digest, &c.Size, &session)
+		err := conn.QueryRow(ctx, statement("last_checkpoint"), task).Scan(&c.Digest, &c.Size, &session, &c.Runs)
 		if err == pgx.ErrNoRows {
 			return nil
 		}

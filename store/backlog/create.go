@@ -57,6 +57,7 @@ type TaskSpec struct {
 	Estimate       map[string]Amount `json:"estimate,omitempty"` // what an attempt reserves, by dimension
 	NotBefore      time.Time         `json:"not_before,omitzero"`
 	MaxRetries     int               `json:"max_retries,omitempty"`
+	BackoffMS      int64             `json:"backoff_ms,omitempty"`           // before the first retry at most; 0 = the usual one
 	OnFailedDep    string            `json:"on_failed_dependency,omitempty"` // "" = hold, cancel, ignore
 }
 
@@ -96,6 +97,8 @@ func (s *TaskSpec) Validate() error {
 		return commands.Refuse(commands.Validation, "priority %d is outside %d..%d", s.Priority, commands.MinPriority, commands.MaxPriority)
 	case s.MaxRetries < 0 || s.MaxRetries > commands.MaxRetries:
 		return commands.Refuse(commands.Validation, "max retries %d is outside 0..%d", s.MaxRetries, commands.MaxRetries)
+	case s.BackoffMS < 0 || s.BackoffMS > commands.MaxBackoff.Milliseconds():
+		return commands.Refuse(commands.Validation, "a back-off of %s is outside 0..%s", time.Duration(s.BackoffMS)*time.Millisecond, commands.Lasting(commands.MaxBackoff))
 	case s.Lane != "" && !validName(s.Lane):
 		return commands.Refuse(commands.Validation, "lane %q is not 1 to 63 lower-case letters, digits and hyphens", commands.Clip(s.Lane))
 	case s.Account != "" && !validName(s.Account):

@@ -239,6 +239,7 @@ type newTasks struct {
 	id, key, title, phase, idem, onFail, reason []string
 	lane                                        []string
 	priority, class, retries, unmet             []int
+	backoff                                     []int64
 	digest                                      [][]byte
 	estimate                                    []amounts
 	notBefore                                   []*time.Time
@@ -273,7 +274,7 @@ func (c *creation) insert(ctx context.Context, tx *store.Tx, deps [][]dependency
 	takeNewWork(&batch, c.ws.name, n.class, n.estimate)
 	batch.Queue(statement("create_tasks"),
 		c.ws.name, c.ws.actor, n.id, n.key, n.title, n.phase, n.priority, n.class, n.idem, n.digest, n.onFail,
-		n.notBefore, n.retries, n.unmet, n.reason, n.lane, n.estimate, n.hasBody, object)
+		n.notBefore, n.retries, n.unmet, n.reason, n.lane, n.estimate, n.hasBody, object, n.backoff)
 	n.queueRest(&batch, c.ws.name)
 	batch.Queue(notify)
 	if err := tx.SendLast(ctx, &batch); err != nil {
@@ -308,6 +309,7 @@ func (n *newTasks) add(s *TaskSpec, id string, digest []byte, class int, deps []
 	n.id, n.key, n.title, n.hasBody = append(n.id, id), append(n.key, s.Key), append(n.title, s.Title), append(n.hasBody, hasBody)
 	n.phase, n.idem, n.digest = append(n.phase, s.Phase), append(n.idem, s.IdempotencyKey), append(n.digest, digest)
 	n.priority, n.class, n.retries = append(n.priority, s.Priority), append(n.class, class), append(n.retries, s.MaxRetries)
+	n.backoff = append(n.backoff, s.BackoffMS)
 	n.unmet, n.reason, n.onFail = append(n.unmet, unmet), append(n.reason, reason), append(n.onFail, onFail)
 	n.lane, n.estimate = append(n.lane, s.laneName()), append(n.estimate, s.estimate())
 	if hasBody {

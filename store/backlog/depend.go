@@ -196,7 +196,7 @@ func intOf(b bool) int {
 }
 
 // failDependents tells the dependents of tasks that ended without success, by
-// each one's policy: hold notes the reason, cancel ends it and then its own
+// each one's policy: hold notes the reason, cancel ends it with all its own
 // dependents. (Who ignores it was let go when the dependency was resolved.)
 func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []string) error {
 	for len(tasks) > 0 {
@@ -207,7 +207,7 @@ func (b *Backlog) failDependents(ctx context.Context, tx *store.Tx, tasks []stri
 		if _, err := tx.Exec(ctx, statement("tell_dependents"), dependents); err != nil {
 			return fmt.Errorf("telling dependents: %w", err)
 		}
-		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), dependents, commands.From(commands.ByCancel))
+		rows, err := tx.Query(ctx, statement("dependents_to_cancel"), tasks, commands.From(commands.ByCancel))
 		if err != nil {
 			return fmt.Errorf("finding dependents to cancel: %w", err)
 		}
@@ -232,8 +232,12 @@ func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string,
 	if err != nil {
 		return nil, fmt.Errorf("cancelling tasks: %w", err)
 	}
-	done, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(done) == 0 {
+	return b.tellEnded(ctx, tx, rows)
+}
+
+// tellEnded lets go who waits for the tasks in rows, which have ended without an attempt, and tells who asked for them.
+func (b *Backlog) tellEnded(ctx context.Context, tx *store.Tx, rows pgx.Rows) (done []string, err error) {
+	if done, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(done) == 0 {
 		return nil, err
 	}
 	if err := resolveNow(ctx, tx, done); err != nil {

@@ -23,15 +23,25 @@ type End struct {
 	Stderr    commands.Output
 	Reaped    []commands.Process
 	Survivors []commands.Process
-	Policy    string // see [commands.Result]
-	Isolation string // see [commands.Result]
+	Policy    string         // see [commands.Result]
+	Isolation string         // see [commands.Result]
+	Word      *commands.Word // what the agent itself has said; nil = nothing
 }
 
-// Limits of what the backlog does by itself after a failure.
-const (
-	backoffBase = 30 * time.Second
-	backoffCap  = time.Hour
-)
+// final reports whether no attempt follows a failure: the agent has said so.
+func (e End) final() bool { return e.Word != nil && e.Word.Final && e.Word.As == commands.SaidFailed }
+
+// backoffBase is how long the first retry waits at most where its task does not say so, and [commands.MaxBackoff] the most of all.
+const backoffBase = 30 * time.Second
+
+// failure is how the attempt failed; nil where it has not.
+func (e End) failure() *commands.LastError {
+	var said *commands.Report
+	if e.Word != nil {
+		said = &e.Word.Report
+	}
+	return commands.ErrorOf(e.Fence.Attempt, e.Outcome, e.Why, e.Exit, said)
+}
 
 // A closing ends one attempt. Outcome decides where the task goes.
 type closing struct {
@@ -42,6 +52,7 @@ type closing struct {
 	delay   time.Duration   // before a released task is ready again
 	at      time.Time       // of the end; zero = now
 	exit    any
+	failure *commands.LastError // without its time; nil = it has not failed
 }
 
 // closeAttempts moves tasks on by the ends of their attempts, as far as the
@@ -77,15 +88,18 @@ func queueClose(batch *pgx.Batch, sql, actor string, list []closing, answer func
 	f := fencesOf(list, func(c closing) Fence { return c.fence })
 	tasks = uuids(f.task)
 	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
-	delays, exits, ended := make([]int64, len(list)), make([]any, len(list)), make([]int64, len(list))
+	delays, exits, ended, failures := make([]int64, len(list)), make([]any, len(list)), make([]int64, len(list)), make([]any, len(list))
 	for i, c := range list {
 		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
 		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
+		if c.failure != nil {
+			failures[i] = c.failure
+		}
 		if !c.at.IsZero() {
 			ended[i] = c.at.UnixMicro()
 		}
 	}
-	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, backoffCap, actor, ended).Query(answer)
+	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, commands.MaxBackoff, actor, ended, failures).Query(answer)
 	return tasks
 }
 

@@ -110,9 +110,12 @@ func (ws *Workspace) unpark(ctx context.Context, tx *store.Tx, by commands.Trigg
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why, commands.From(by))
+	tag, err := tx.Exec(ctx, statement("unpark"), tasks, ws.name, ws.actor, action, why, commands.From(by))
 	if err != nil {
 		return fmt.Errorf("putting tasks back into the queue: %w", err)
+	}
+	if tag.RowsAffected() < int64(len(tasks)) {
+		return store.ErrRaced // somebody has moved one since it was looked at: its place is not ours to leave
 	}
 	return place(ctx, tx, tasks)
 }
@@ -174,6 +177,9 @@ func (ws *Workspace) requeue(ctx context.Context, a Act, by commands.Trigger, do
 	err := ws.tx(ctx, "a task being "+done, func(ctx context.Context, tx *store.Tx) (err error) {
 		if t, err = ws.find(ctx, tx, a.Task); err != nil {
 			return err
+		}
+		if t.asked && by == commands.ByResume {
+			return numbered(t, "resume")
 		}
 		if !commands.May(t.State, commands.Queued, by) {
 			return commands.Refuse(commands.Conflict, "task %s is %s and cannot be %s", t.Name(), t.State, done).Hinting("see").Running("backlog", "show", t.Name())

@@ -45,6 +45,7 @@ type KillRun struct {
 	Fence  Fence
 	Grace  time.Duration
 	Cancel bool // it is a cancel: what ends well meanwhile has completed
+	Goes   bool // it is no kill: the agent goes on, and may finish
 }
 
 // Why is what the record of an agent's end says of k.
@@ -109,7 +110,7 @@ func unknownTask(task string) error {
 // more. That one the caller ends, by the answer.
 func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands.State) (*KillRun, error) {
 	waits := commands.May(state, commands.Cancelled, commands.ByCancel)
-	if state == commands.AwaitingInput {
+	if state == commands.AwaitingInput || state == commands.Paused {
 		leased, err := isLeased(ctx, tx, k.Task)
 		if err != nil {
 			return nil, err
@@ -126,12 +127,31 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 		}
 		return nil, b.failDependents(ctx, tx, done)
 	case k.Cancel == commands.CancelAfter:
-		if _, err := tx.Exec(ctx, statement("last_attempt"), k.Task); err != nil {
-			return nil, fmt.Errorf("making the attempt of task %s the last one: %w", k.Task, err)
-		}
-		return nil, nil
+		return b.letFinish(ctx, tx, k)
 	}
 	return revokeLease(ctx, tx, k)
+}
+
+// letFinish makes the attempt of a task the last one. An agent that stands still goes on, else it would never end.
+func (b *Backlog) letFinish(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
+	var paused bool
+	var conn string
+	err := tx.QueryRow(ctx, statement("last_attempt"), k.Task).Scan(&paused, &conn)
+	if err != nil {
+		return nil, fmt.Errorf("making the attempt of task %s the last one: %w", k.Task, err)
+	}
+	if !paused {
+		return nil, nil
+	}
+	p := Pause{Task: k.Task, Reason: "it was cancelled", Actor: k.Actor}
+	if _, err := notePause(ctx, tx, p, conn, false); err != nil {
+		return nil, err
+	}
+	run, _, err := pauseLease(ctx, tx, p)
+	if err != nil {
+		return nil, err
+	}
+	return &KillRun{Fence: run.Fence, Goes: true}, nil
 }
 
 // reportKills answers kills of a task that had ended before they came.

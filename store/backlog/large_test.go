@@ -102,7 +102,8 @@ func (l *large) order(ctx context.Context, o store.SpawnOrder) error {
 
 // fill returns the statements that fill the database. Of every hundred open tasks
 // one is blocked, four wait for another task and five for a time; one in 5,000 of
-// the ended was cancelled while it waited. The first forty of the ended failed. The
+// the ended was cancelled while it waited. The first forty of the ended failed, and
+// half of those after the first hundred are archived. The
 // last 64 that stand ready were asked for by shed, who recalls that they ran before.
 func (l *large) fill(known statistics) []string {
 	classes := min(max(l.ended/100, 100), 10_000)
@@ -128,7 +129,7 @@ func (l *large) fill(known statistics) []string {
 				CASE WHEN n %% 500 = 0 THEN 'late' WHEN n %% 2 = 0 THEN 'build' ELSE '' END, CASE WHEN n %% 10 = 0 THEN (SELECT id FROM connections WHERE peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END) END
 			FROM generate_series(1, %[1]d) AS n`, l.ended, classes),
 		`UPDATE tasks SET (last_type, last_owner, last_claim, last_claimed_at, last_outcome) = ('initial', 'worker', claim_of(id), now(), CASE state WHEN 'failed' THEN 'failed' ELSE 'succeeded' END) WHERE state <> 'cancelled'`,
-		`INSERT INTO ended (task, workspace, lane, phase, state, at) SELECT id, workspace, lane, phase, state::text, ended_at FROM tasks`,
+		`INSERT INTO ended (task, workspace, lane, phase, state, at, archived_at) SELECT id, workspace, lane, phase, state::text, ended_at, CASE WHEN id > nth(100) AND get_byte(uuid_send(id), 15) % 2 = 1 THEN now() END FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object, tasks) SELECT workspace, 'worker', 'task.claimed', claim_of(id)::text, ARRAY[id] FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'worker', 'task.' || state, id::text FROM tasks`,
 		`INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'ann', 'task.queued', id::text FROM tasks`,
@@ -151,11 +152,18 @@ func (l *large) fill(known statistics) []string {
 			UNION ALL SELECT workspace, lane, why FROM parked UNION ALL SELECT workspace, lane, state::text FROM tasks WHERE is_terminal(state)) AS x GROUP BY 1, 2, 3`,
 		`INSERT INTO tallies (workspace, lane, what, n) SELECT 'main', 'lane-' || n % 100, 'ready', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END FROM generate_series(1, 1000) AS n`,
 		`INSERT INTO agents (id, conn, runtime, over) SELECT id, conn, 'exec', id > nth(100) OR id > nth(20) AND id <= nth(50) FROM tasks WHERE conn IS NOT NULL`,
+		`INSERT INTO sessions (task, attempt, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, 1, 1, 'b', 1, 1, '', 'retired' FROM agents`,
+		`INSERT INTO progress (task, attempt, n, workspace, said, at) SELECT id, 1, 1, 'main', '{}', now() FROM agents`,
+		`INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline, outcome, answered_at) SELECT id, 'main', id, 1, 'k', 'which?', '{}', '', '', now(), 'answered', now() FROM agents`,
+		`INSERT INTO task_checkpoints (task, workspace, attempt, digest, size, session, at) SELECT id, 'main', 1, '', 0, '', now() FROM agents`,
+		`INSERT INTO pauses (conn, task, number, paused, reason, actor, times) SELECT conn, id, 1, false, 'enough', 'ann', 1 FROM agents`,
 		`INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, '{}' FROM tasks WHERE conn IS NOT NULL`,
 		`UPDATE tasks SET command = id, command_digest = '', expires_at = now() + interval '1 day' WHERE conn IS NOT NULL`,
 		fmt.Sprintf(`INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, labels, expires_at, accepted_at, started_at, ended_at)
 			SELECT nth(n), c.id, 'agent', CASE WHEN open THEN task_state 'running' ELSE 'completed' END, nth(n), '', 'key-' || n, '', 'bench', '{}', CASE WHEN n <= 70 THEN jsonb '{"app": "rare"}' WHEN n %% 20 = 0 THEN '{"app": "web"}' END, now() + interval '1 day', now(), now(), CASE WHEN NOT open THEN now() END
 			FROM (SELECT n * 10 AS n, n * 10 <= 1000 AND n * 10 NOT IN (30, 40, 50) AS open FROM generate_series(1, %d) AS n) AS x JOIN connections c ON c.peer_name = CASE WHEN n <= 50 THEN 'shed' ELSE 'attic' END`, l.ended/10),
+		`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, received_at, outcome, answered_at)
+			SELECT conn, task, task, 1, 1, 'which?', '{}', '', '', now(), now(), now() + CASE WHEN ended_at IS NOT NULL THEN interval '1 second' ELSE '0' END, CASE WHEN ended_at IS NOT NULL AND task > nth(1600) THEN 'answered' END, CASE WHEN ended_at IS NOT NULL AND task > nth(1600) THEN now() END FROM mirrors`,
 		`INSERT INTO kills (conn, command, digest, task, reason, grace, exp, answered_at, tombstone)
 			SELECT conn, gen_random_uuid(), '', id, 'enough', '0', now() - interval '2 days', now(), false FROM agents, generate_series(1, 5)`,
 		`INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, envelope) SELECT task, conn, row_number() OVER (PARTITION BY conn ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', 'x' FROM mirrors`,

@@ -39,7 +39,7 @@ type OpenAttempt struct {
 	Started bool
 	BootID  string
 	Shim    Shim
-	Age     time.Duration // since the claim
+	Age     time.Duration // since the claim, without what its agent stood still
 	Renewed time.Time     // the last time that its lease was
 	Asked   Asked
 	Conn    string // who asked for it; "" = this instance

@@ -21,6 +21,7 @@ type Filter struct {
 	Lane      string
 	Owner     string
 	ReadyOnly bool   // only what stands ready, in the order in which it would be claimed
+	Archived  bool   // those that are archived, which no other list has
 	Limit     int    // 0 = 100, at most 1000
 	Before    string // id: only older ones, for the next page
 }
@@ -36,6 +37,8 @@ func (f *Filter) complete() error {
 		return commands.Refuse(commands.Validation, "status %q is not one of ready, claimed, blocked, done", commands.Clip(string(f.Status)))
 	case f.State != "" && !slices.Contains(commands.States, f.State):
 		return commands.Refuse(commands.Validation, "state %q is not a state of a task; they are %v", commands.Clip(string(f.State)), commands.States)
+	case f.Archived && (f.ReadyOnly || f.Owner != "" || len(f.states()) == 0):
+		return commands.Refuse(commands.Validation, "only what has ended is archived, and the list is to have others").Hinting("list what is archived by its lane, its phase, or the state in which it ended")
 	}
 	if f.Before == "" {
 		f.Before = lastID
@@ -52,7 +55,7 @@ func (f *Filter) complete() error {
 func (f *Filter) states() []string {
 	list := []string{}
 	for _, s := range commands.States {
-		if (f.State == "" || s == f.State) && (f.Status == "" || BoardStatusOf(s) == f.Status) {
+		if (f.State == "" || s == f.State) && (f.Status == "" || BoardStatusOf(s) == f.Status) && (s.Terminal() || !f.Archived) {
 			list = append(list, string(s))
 		}
 	}
@@ -94,6 +97,8 @@ func (ws *Workspace) list(ctx context.Context, tx *store.Tx, f Filter) (list []T
 		args := []any{ws.name, "", f.states(), f.Owner, f.Phase, f.Lane, f.Before, f.Limit}
 		if f.ReadyOnly {
 			args = append(args, ws.bound)
+		} else if f.Owner == "" {
+			args = append(args, f.Archived)
 		}
 		page, err := queryTasks(ctx, tx, f.source(), args...)
 		if err != nil {

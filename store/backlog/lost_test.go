@@ -128,8 +128,8 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
+var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.ToPause", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
@@ -205,6 +205,14 @@ var writing = map[string]func(s scene) do{
 		_, err := s.b.Pause(s.Context(), backlog.Act{Task: "a"})
 		require.NoError(s, err)
 		return byOperator((*backlog.Workspace).Resume)
+	},
+	"Workspace.Archive": func(s scene) do {
+		s.tasks("a")
+		_, err := s.b.Cancel(s.Context(), backlog.Act{Task: "a"})
+		require.NoError(s, err)
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			return b.Archive(ctx, "a", true)
+		}
 	},
 	"Workspace.Retry": func(s scene) do {
 		s.tasks("a")
@@ -308,9 +316,33 @@ var writing = map[string]func(s scene) do{
 		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) { return b.RotateGrantKey(ctx) }
 	},
 	"Workspace.Sweep": sweeping(func(ctx context.Context, _ *side, b *backlog.Workspace) (backlog.SweptUp, error) { return b.Sweep(ctx) }),
+	"Backlog.FailCircles": func(s scene) do {
+		a, z := create(s, s.b, backlog.TaskSpec{Key: "a", Title: "a"})[0].ID, create(s, s.b, backlog.TaskSpec{Key: "z", Title: "z"})[0].ID
+		s.imported(s, a, z)
+		s.imported(s, z, a)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			failed, err := s.backlog.FailCircles(ctx)
+			return len(failed), err
+		}
+	},
 	"Backlog.Sweep": sweeping(func(ctx context.Context, s *side, _ *backlog.Workspace) (backlog.SweptUp, error) {
 		return s.backlog.Sweep(ctx, time.Hour)
 	}),
+	"Backlog.LiftLimits": func(s scene) do {
+		s.exec(`INSERT INTO account_limits (workspace, account, until, task) VALUES ('main', 'claude', now() + interval '1 hour', gen_random_uuid())`)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.LiftLimits(ctx, func([]string) store.AuditRow { return store.AuditRow{Actor: "self", Action: "policy.reloaded"} })
+		}
+	},
+	"Backlog.Overruns": func(s scene) do {
+		f := s.running()
+		require.NoError(s, failed(s.backlog.Record(s.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Hour, Patience: time.Hour}}})))
+		s.exec(`UPDATE overruns SET due = now()`)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			list, _, err := s.backlog.Overruns(ctx, string(s.Self()), time.Hour)
+			return list, err
+		}
+	},
 	"Backlog.Claim": func(s scene) do {
 		s.asked()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
@@ -342,6 +374,20 @@ var writing = map[string]func(s scene) do{
 			return nil, err
 		}
 	},
+	"Backlog.SayEnd": func(s scene) do {
+		f := s.started()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			_, err := s.backlog.SayEnd(ctx, f, commands.Word{Report: commands.Report{As: commands.SaidDone, Text: "all of it"}})
+			return nil, err
+		}
+	},
+	"Backlog.Unanswered": func(s scene) do {
+		f := s.started()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			ids, err := s.backlog.Unanswered(ctx, f)
+			return len(ids), err
+		}
+	},
 	"Backlog.SayProgress": func(s scene) do {
 		f := s.started()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
@@ -367,6 +413,15 @@ var writing = map[string]func(s scene) do{
 		a := s.asksFor()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			return nil, s.backlog.AnswerHere(ctx, a)
+		}
+	},
+	"Backlog.Withdraw": func(s scene) do {
+		f := s.started()
+		q, err := s.backlog.Ask(s.Context(), f, inquiry)
+		require.NoError(s, err)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			q, err := s.backlog.Withdraw(ctx, f, q.ID)
+			return q.State, err
 		}
 	},
 	"Backlog.Answer": func(s scene) do {
@@ -428,6 +483,29 @@ var writing = map[string]func(s scene) do{
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: commands.Kill{Task: f.Task, Reason: "so"}, ID: "01a1fe92-0829-7df7-af08-f4f57a30c0e9", Actor: "uid:1"})
 			return run, err
+		}
+	},
+	"Backlog.Pause": func(s scene) do {
+		p := pauseOf(s.asked(), 1, true)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				state, _, err := s.backlog.Pause(ctx, tx, p)
+				return state, err
+			})
+		}
+	},
+	"Backlog.PauseHere": func(s scene) do {
+		f := s.running()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.PauseHere(ctx, backlog.Pause{Task: f.Task, Paused: true, Reason: "so", Actor: "uid:1"})
+		}
+	},
+	"Backlog.MarkPaused": func(s scene) do {
+		f := s.running()
+		run, err := s.backlog.PauseHere(context.Background(), backlog.Pause{Task: f.Task, Paused: true, Reason: "so", Actor: "uid:1"})
+		require.NoError(s, err)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.MarkPaused(ctx, *run)
 		}
 	},
 	"Backlog.Request": func(s scene) do {

@@ -2,13 +2,10 @@ package backlog_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,29 +13,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
-
-// modelChecks sets how many histories the property tests try: make chaos asks
-// for more than the default.
-var modelChecks = sync.OnceFunc(func() {
-	checks := os.Getenv("SPAWNMESH_MODEL_CHECKS")
-	if checks == "" {
-		checks = "8"
-	}
-	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "80", "rapid.nofailfile": "true"} {
-		if err := flag.Set(name, value); err != nil {
-			panic(err)
-		}
-	}
-})
 
 // Whatever several clients do to a backlog in whatever order, with fences that
 // hold, that no longer do and that never did: it does what the reference model
 // does, refuses what that refuses, and stays consistent.
 func TestModelOfTheBacklog(t *testing.T) {
 	t.Parallel()
-	modelChecks()
+	storetest.Histories(8, 80)
 	var s *side
 	var second *side
 	n := -1

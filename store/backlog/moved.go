@@ -39,6 +39,7 @@ type Moved struct {
 	// Asked for and answered: a question of the agent, or what became of one; nil when it is something else.
 	Question *commands.Question
 	Answered *commands.Answered
+	Stands   bool // how it stands is the news: it was paused, or goes on
 	Before   bool // it had ended before, and was told: only Kills are news
 
 	told *commands.Result // as it was told before; nil = it is news
@@ -57,6 +58,9 @@ func (m Moved) Result() *commands.Result {
 	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At, Kill: m.kill}
 	if e := m.End; e != nil {
 		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors, r.Policy, r.Isolation = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors, e.Policy, e.Isolation
+		if w := e.Word; w != nil {
+			r.Reported, r.Data, r.Artifacts = &w.Report, w.Data, w.Artifacts
+		}
 	} else {
 		r.Exit.Code = -1
 	}

@@ -79,6 +79,8 @@ var unreached = map[string]string{
 	"pausing": "running>paused paused>running paused>expired",
 	// What a spoke runs only the spoke ends, and a worker of cards does not say that it has started.
 	"workers that say that they started": "running>blocked running>completed:operator",
+	// TestATaskIsWhatItsAskerRecalls makes them.
+	"what a peer recalls after a restore": "awaiting_input>unavailable paused>unavailable blocked>unavailable",
 	// Orders of hubs have an end here, and hubs order them anew.
 	"cards that expire": "expired>queued unavailable>queued blocked>expired",
 }

@@ -1,6 +1,7 @@
 package backlog_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -42,6 +43,33 @@ func TestAGuessedFenceDoesNotEndAnAgent(t *testing.T) {
 	held, err := s.backlog.Renew(t.Context(), []backlog.Fence{guess}, time.Hour)
 	require.NoError(t, err)
 	require.True(t, held[guess], "the spoke goes on")
+}
+
+// An agent is paused by numbered words alone: what a workspace says would be neither newer nor older than those.
+func TestAnAgentIsNotPausedAsACard(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	here := scene{t, s, b}
+	r := here.asked()
+	act := backlog.Act{Task: r.Spawn.Task, Reason: "so"}
+	for _, on := range []bool{false, true} {
+		word, do := "pause", b.Pause
+		if on {
+			_, _, err := here.pause(pauseOf(r, 1, true))
+			require.NoError(t, err)
+			word, do = "resume", b.Resume
+		}
+		before := show(t, b, r.Spawn.Task).State
+
+		_, err := do(t.Context(), act)
+
+		refused, ok := errors.AsType[*commands.Refused](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, commands.Conflict, refused.Code)
+		require.Equal(t, []string{word, commands.ShortID(r.Spawn.Task)}, refused.Run)
+		require.Equal(t, before, show(t, b, r.Spawn.Task).State)
+	}
 }
 
 // Whom a workspace binds does not see the agents of hubs in it, nor stop them.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +29,8 @@ type Start struct {
 	Policy string // version of the spoke's policy that let it start
 	// Isolation is what the agent is confined by, see [commands.IsolationLevels].
 	Isolation string
+	// Overruns is how long after the start the attempt overruns, 0 = never, and Patience how long from then it may tell no progress.
+	Overruns, Patience time.Duration
 }
 
 // A Progress is the start of an attempt, its end, or both.
@@ -111,11 +114,13 @@ func markStarted(tx *store.Tx, starts []Start, held []bool, at []int, begun *[]M
 	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
 	pids, boots := make([]int, len(starts)), make([]string, len(starts))
 	shims, began, cgroups := make([]int, len(starts)), make([]int64, len(starts)), make([]string, len(starts))
+	overruns, patience := make([]int64, len(starts)), make([]int64, len(starts))
 	for i, s := range starts {
+		overruns[i], patience[i] = s.Overruns.Milliseconds(), s.Patience.Milliseconds()
 		pids[i], boots[i] = s.Pid, s.BootID
 		shims[i], began[i], cgroups[i] = s.Shim.Pid, s.Shim.Start, s.Shim.Cgroup
 	}
-	tx.Queue(statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups).Query(func(rows pgx.Rows) error {
+	tx.Queue(statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups, overruns, patience).Query(func(rows pgx.Rows) error {
 		var fresh bool
 		var digest []byte
 		m := Moved{State: commands.Running}
@@ -135,7 +140,7 @@ func markStarted(tx *store.Tx, starts []Start, held []bool, at []int, begun *[]M
 func (b *Backlog) markEnded(ctx context.Context, tx *store.Tx, ends []End, held []bool, at []int) ([]Moved, error) {
 	list := make([]closing, len(ends))
 	for i, e := range ends {
-		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, at: e.At, exit: e.Exit}
+		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, final: e.final(), at: e.At, exit: e.Exit, failure: e.failure()}
 	}
 	over, err := b.closeAttempts(ctx, tx, "self", list)
 	for i, m := range over {

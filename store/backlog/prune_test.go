@@ -8,13 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // everywhere is all that is kept about a task.
 const everywhere = `SELECT (SELECT count(*) FROM tasks WHERE id = $1) + (SELECT count(*) FROM task_bodies WHERE task = $1) + (SELECT count(*) FROM ended_attempts WHERE task = $1)
 	+ (SELECT count(*) FROM usage_reports WHERE task = $1) + (SELECT count(*) FROM ended WHERE task = $1) + (SELECT count(*) FROM dependencies WHERE $1 IN (task, dependency))
-	+ (SELECT count(*) FROM sessions WHERE task = $1) + (SELECT count(*) FROM agents WHERE id = $1)`
+	+ (SELECT count(*) FROM sessions WHERE task = $1) + (SELECT count(*) FROM agents WHERE id = $1)
+	+ (SELECT count(*) FROM progress WHERE task = $1) + (SELECT count(*) FROM questions WHERE task = $1) + (SELECT count(*) FROM task_checkpoints WHERE task = $1)`
 
 func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
 	t.Parallel()
@@ -25,6 +27,12 @@ func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
 	agents, err := b.Claim(t.Context(), backlog.ClaimTerms{Owner: string(s.DB.Self()), Limit: 1, Kind: backlog.AgentKind})
 	require.NoError(t, err)
 	_, err = s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: agents[0].Fence, Pid: 1, BootID: "b"}}})
+	require.NoError(t, err)
+	_, err = s.backlog.SayProgress(t.Context(), agents[0].Fence, commands.Progress{Step: "here"})
+	require.NoError(t, err)
+	_, err = s.backlog.Ask(t.Context(), agents[0].Fence, inquiry)
+	require.NoError(t, err)
+	_, err = s.backlog.KeepCheckpoint(t.Context(), agents[0].Fence, backlog.Checkpoint{Digest: "d", Size: 1})
 	require.NoError(t, err)
 	_, err = s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: agents[0].Fence, Outcome: commands.Succeeded}}})
 	require.NoError(t, err)
@@ -37,6 +45,8 @@ func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
 	_, err = b.Fail(t.Context(), backlog.Act{Fence: &claimed[0].Fence})
 	require.NoError(t, err)
 	_, err = b.Cancel(t.Context(), backlog.Act{Task: "shut"})
+	require.NoError(t, err)
+	_, err = b.Archive(t.Context(), "shut", true)
 	require.NoError(t, err)
 	require.NoError(t, s.DB.SetRetention(t.Context(), "tasks", time.Hour, "ann"))
 	young, err := s.DB.Prune(t.Context(), 0, time.Minute)
@@ -56,6 +66,24 @@ func TestOldTasksGoWithAllThatIsKeptAboutThem(t *testing.T) {
 	stats, err := b.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[commands.State]int64{commands.Queued: 2, commands.Failed: 1}, stats.States, "what somebody waits for stays: it may be retried")
+}
+
+// What goes with a task is found by an index, also what the database itself looks for: a table that is read whole is so
+// for the batch, and not for each task of it.
+func TestPruningReadsWhatGoes(t *testing.T) {
+	t.Parallel()
+	l := newLarge(t, pgtest.URL(t), 10_000, 100, everything)
+	tx, err := owner(t, l.URL).Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+	var gone int
+	var read string
+
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT prune_tasks('-1 hour', 1000)`).Scan(&gone))
+
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT coalesce(string_agg(relname || ' ' || seq_tup_read, ', '), '') FROM pg_stat_xact_user_tables WHERE seq_tup_read > 50000`).Scan(&read))
+	require.Equal(t, 1000, gone)
+	require.Empty(t, read, "tables that were read whole again and again, and rows that were read so")
 }
 
 // Pruning has looked at what is old and holds none of it yet when somebody begins

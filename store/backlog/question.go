@@ -60,9 +60,9 @@ func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err 
 	err = b.db.Tx(ctx, "asking a question", func(ctx context.Context, tx *store.Tx) error {
 		m := Moved{Task: f.Task, Attempt: f.Attempt, Epoch: f.Epoch, State: commands.AwaitingInput}
 		var workspace string
-		var started, asking bool
+		var started, asking, still bool
 		var digest []byte
-		err := tx.QueryRow(ctx, statement("hold_asker"), f.Task, f.Attempt, f.Epoch).Scan(&workspace, &started, &asking, &m.Conn, &m.Asked.Command, &digest)
+		err := tx.QueryRow(ctx, statement("hold_asker"), f.Task, f.Attempt, f.Epoch).Scan(&workspace, &started, &asking, &still, &m.Conn, &m.Asked.Command, &digest)
 		if err == pgx.ErrNoRows {
 			return overtaken(ctx, tx, f)
 		}
@@ -74,20 +74,25 @@ func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err 
 		}
 		m.Asked.Digest = hex.EncodeToString(digest)
 		fresh := false
-		if q, fresh, err = b.findOrAsk(ctx, tx, f, workspace, i); err != nil || q.State != commands.QuestionOpen || !fresh && asking {
+		if q, fresh, err = b.findOrAsk(ctx, tx, f, workspace, i); err != nil || q.State != commands.QuestionOpen || !fresh && asking && q.Attempt == f.Attempt {
 			return err
 		}
-		if _, err := tx.Exec(ctx, statement("begin_waiting"), f.Task); err != nil {
+		if _, err := tx.Exec(ctx, statement("begin_waiting"), f.Task, q.ID, f.Attempt); err != nil {
 			return err
 		}
 		if fresh {
-			tx.Audit(store.AuditRow{Actor: "self", Action: "task.asked", Object: f.Task, Why: commands.Clip(q.Text)})
+			tx.Audit(store.AuditRow{Actor: "self", Action: "task.question", Object: f.Task, Why: q.ShortID})
 		}
 		if m.Conn == "" {
 			return nil
 		}
+		q.Attempt = f.Attempt
 		m.Question = q.Asked(f.Attempt)
-		return b.moved(ctx, tx, []Moved{m})
+		if err := b.moved(ctx, tx, []Moved{m}); err != nil || !still {
+			return err
+		}
+		_, err = b.tellPause(ctx, tx, f.Task) // it was on its way when its agent was made to stand still
+		return err
 	})
 	return q, err
 }
@@ -112,7 +117,7 @@ func (b *Backlog) findOrAsk(ctx context.Context, tx *store.Tx, f Fence, workspac
 	if n >= commands.MaxQuestions {
 		return q, false, commands.Refuse(commands.TooMany, "agent %s has asked %d questions, which is the limit", commands.ShortID(f.Task), n)
 	}
-	q = Question{ID: b.questionID(f.Task, i.Key), Task: f.Task, Attempt: f.Attempt, Text: i.What.Text, Options: i.What.Options, Default: i.What.Default, Data: i.What.Data, State: commands.QuestionOpen}
+	q = Question{ID: b.questionID(f.Task, i.Key), Key: i.Key, Task: f.Task, Attempt: f.Attempt, Text: i.What.Text, Options: i.What.Options, Default: i.What.Default, Data: i.What.Data, State: commands.QuestionOpen}
 	err = tx.QueryRow(ctx, statement("ask_question"), q.ID, workspace, f.Task, f.Attempt, i.Key, q.Text, orEmpty(q.Options), q.Default, q.Data, i.For).Scan(&q.AskedAt, &q.Deadline)
 	q.ShortID = commands.ShortID(q.ID)
 	return q, true, err
@@ -126,8 +131,8 @@ func questions(rows pgx.Rows, err error) ([]Question, error) {
 		return nil, fmt.Errorf("reading questions: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q Question, err error) {
-		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Title, &q.Hub)
-		q.ShortID = commands.ShortID(q.ID)
+		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Title, &q.Hub, &q.Key)
+		q.ShortID, q.HeardAt = commands.ShortID(q.ID), q.AskedAt
 		return q, err
 	})
 }

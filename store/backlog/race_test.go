@@ -227,3 +227,38 @@ func TestRaceForAQuota(t *testing.T) {
 		})
 	}
 }
+
+// Of two who let a task go on, one may meet what came behind the other: the task keeps its place.
+func TestATaskThatIsBlockedMeanwhileKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "a"})
+	paused, err := b.Pause(t.Context(), backlog.Act{Task: "a"})
+	require.NoError(t, err)
+	other := begin(t, s.URL)
+	_, err = other.Exec(t.Context(), `SELECT FROM tasks WHERE id = $1 FOR NO KEY UPDATE`, paused.ID)
+	require.NoError(t, err)
+	resumed := make(chan error, 1)
+	go func() {
+		_, err := b.Resume(context.Background(), backlog.Act{Task: "a"})
+		resumed <- err
+	}()
+	watcher := owner(t, s.URL)
+	eventually(t, "it waits for the task", func() (waits bool) {
+		require.NoError(t, watcher.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits))
+		return waits
+	})
+	for _, state := range []string{"queued", "blocked"} { // what resuming and blocking it leave
+		_, err = other.Exec(t.Context(), `UPDATE tasks SET state = $2::text::task_state WHERE id = $1`, paused.ID, state)
+		require.NoError(t, err)
+	}
+	_, err = other.Exec(t.Context(), `UPDATE parked SET why = 'blocked' WHERE task = $1`, paused.ID)
+	require.NoError(t, err)
+	require.NoError(t, other.Commit(t.Context()))
+
+	err = <-resumed
+
+	require.Equal(t, commands.Conflict, commands.CodeOf(err), "%v", err)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM parked WHERE task = $1`, paused.ID))
+}

@@ -68,7 +68,10 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := b.endRecalled(ctx, tx, conn, r.ended, r.leased); err != nil {
 		return err
 	}
-	return r.note(ctx, tx, conn)
+	if err := r.note(ctx, tx, conn); err != nil {
+		return err
+	}
+	return r.pause(ctx, tx, conn)
 }
 
 // answersOf lets what is told of tasks answer the orders that their asker knows: it may
@@ -132,10 +135,12 @@ func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []command
 // recalling sorts what was recalled by what follows from it.
 type recalling struct {
 	here    map[string]heldTask
+	paused  []Pause // of tasks that wait
 	ended   []commands.TaskStanding
 	leased  []closing // of these, the attempts that are open here
 	lost    []Moved   // of which nothing is here
-	begun   attempts  // that had started
+	begun   attempts  // that had started, and may run
+	over    attempts  // that have ended, of tasks that are not here
 	forward attempts  // of tasks that wait, the last ones that are over
 }
 
@@ -145,6 +150,9 @@ type attempts struct {
 }
 
 func (a *attempts) add(task string, attempt int) {
+	if attempt == 0 {
+		return
+	}
 	a.task, a.attempt = append(a.task, task), append(a.attempt, attempt)
 }
 
@@ -155,23 +163,70 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 		if !s.State.Terminal() && !s.Comes {
 			r.lost = append(r.lost, lost(conn, s))
 		}
-		if s.Attempt > 0 {
-			r.begun.add(s.Task, s.Attempt)
-		}
+		r.before(s)
 	case h.state.Terminal():
 	case s.State.Terminal():
 		if r.ended = append(r.ended, s); h.leased {
 			r.leased = append(r.leased, closing{fence: h.fence, outcome: string(commands.Released)})
 		}
-	case s.Attempt == 0:
-	case h.leased:
+	case s.Attempt > 0 && h.leased:
 		r.begun.add(s.Task, s.Attempt)
-	case s.State == commands.Queued: // that attempt is over, and the next one may start
+	case s.Attempt == 0 || s.Over || s.State == commands.Queued: // the next one may start
 		r.forward.add(s.Task, s.Attempt)
+		if h.state == commands.Queued {
+			r.pauses(s, time.Time{})
+		}
 	default:
 		r.begun.add(s.Task, max(s.Attempt, h.fence.Attempt+1))
 		r.forward.add(s.Task, s.Attempt-1)
 	}
+}
+
+// before sorts what is not here, for when it comes.
+func (r *recalling) before(s commands.TaskStanding) {
+	if !s.State.Terminal() && (s.Attempt == 0 || s.Over || s.State == commands.Queued) {
+		r.pauses(s, time.Now().Add(earlyFor))
+		r.over.add(s.Task, s.Attempt)
+		return
+	}
+	r.begun.add(s.Task, s.Attempt)
+}
+
+// earlyFor is how long the pause of what is not here waits for it.
+const earlyFor = 7 * 24 * time.Hour
+
+// pauses notes a task that was paused, and for how long that waits for it; zero: it is here.
+func (r *recalling) pauses(s commands.TaskStanding, early time.Time) {
+	if s.State == commands.Paused {
+		r.paused = append(r.paused, Pause{Task: s.Task, Number: s.Word + 1, Paused: true, Reason: pausedBefore, Actor: "peer", Expires: early})
+	}
+}
+
+// pausedBefore is why a task is paused whose pause was lost with the database: by its host, or by who asked for it.
+const pausedBefore = "it was paused before this instance was restored from a backup"
+
+// pause pauses what waits here, and was paused as its asker recalls: the host's own word is in no message that comes again.
+func (r *recalling) pause(ctx context.Context, tx *store.Tx, conn string) error {
+	if len(r.paused) == 0 {
+		return nil
+	}
+	var tasks []string
+	for _, p := range r.paused {
+		tasks = append(tasks, p.Task)
+	}
+	if _, err := pull(ctx, tx, tasks); err != nil {
+		return err
+	}
+	for _, p := range r.paused {
+		var early *time.Time
+		if !p.Expires.IsZero() {
+			early = &p.Expires
+		}
+		if _, err := tx.Exec(ctx, statement("note_recalled_pause"), p.Task, conn, p.Number, p.Reason, p.Actor, early); err != nil {
+			return fmt.Errorf("recording the pause of task %s: %w", p.Task, err)
+		}
+	}
+	return parkPaused(ctx, tx, tasks, "peer")
 }
 
 // lost is the end of a task of which nothing is here.
@@ -186,8 +241,12 @@ func lost(conn string, s commands.TaskStanding) Moved {
 }
 
 func (r *recalling) note(ctx context.Context, tx *store.Tx, conn string) error {
-	if len(r.begun.task) > 0 {
-		if _, err := tx.Exec(ctx, statement("note_recalled"), r.begun.task, r.begun.attempt, conn); err != nil {
+	over := make([]bool, len(r.begun.task), len(r.begun.task)+len(r.over.task))
+	for range r.over.task {
+		over = append(over, true)
+	}
+	if len(over) > 0 {
+		if _, err := tx.Exec(ctx, statement("note_recalled"), append(r.begun.task, r.over.task...), append(r.begun.attempt, r.over.attempt...), conn, over); err != nil {
 			return fmt.Errorf("noting attempts that had started: %w", err)
 		}
 	}

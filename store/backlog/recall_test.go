@@ -67,6 +67,16 @@ func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
 	t.Parallel()
 	waits := func(s scene) string { return s.asked().Spawn.Task }
 	runs := func(s scene) string { return s.running().Task }
+	aside := func(state string) func(s scene) string { // as an agent that is no card stands, by whoever put it there
+		return func(s scene) string {
+			task := waits(s)
+			s.exec(`DELETE FROM ready WHERE task = $1`, task)
+			s.exec(`UPDATE tasks SET state = $2::text::task_state WHERE id = $1`, task, state)
+			s.exec(`INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, $2 FROM tasks WHERE id = $1`, task, state)
+			return task
+		}
+	}
+	unavailable := commands.TaskStanding{State: commands.Unavailable, Attempt: 1, Outcome: commands.CouldNotStart, Code: -1}
 	tests := map[string]struct {
 		here    func(s scene) string
 		there   commands.TaskStanding
@@ -74,14 +84,23 @@ func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
 		attempt int // the one that is claimed next, or the last one
 		begun   bool
 	}{
-		"it waits, and had not started":           {waits, commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
-		"it waits, and had started":               {waits, commands.TaskStanding{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
-		"it waits, and had started a third time":  {waits, commands.TaskStanding{State: commands.Running, Attempt: 3}, commands.Claimed, 3, true},
-		"it waits, and was to run a second time":  {waits, commands.TaskStanding{State: commands.Queued, Attempt: 1}, commands.Claimed, 2, false},
-		"it waits, and had ended":                 {waits, commands.TaskStanding{State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, commands.Completed, 1, false},
-		"it is claimed, and had started":          {runs, commands.TaskStanding{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
-		"it is claimed, and had failed":           {runs, commands.TaskStanding{State: commands.Failed, Attempt: 2, Outcome: commands.AttemptFailed, Code: 3}, commands.Failed, 2, false},
-		"it is claimed, and nothing more is told": {runs, commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
+		"it waits, and had not started":            {waits, commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
+		"it waits, and had started":                {waits, commands.TaskStanding{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
+		"it waits, and had started a third time":   {waits, commands.TaskStanding{State: commands.Running, Attempt: 3}, commands.Claimed, 3, true},
+		"it waits, and was to run a second time":   {waits, commands.TaskStanding{State: commands.Queued, Attempt: 1}, commands.Claimed, 2, false},
+		"it waits, and was paused unbegun":         {waits, commands.TaskStanding{State: commands.Paused}, commands.Paused, 0, false},
+		"it waits, and was paused between":         {waits, commands.TaskStanding{State: commands.Paused, Attempt: 1, Over: true}, commands.Paused, 1, false},
+		"it waits, and was paused as it ran":       {waits, commands.TaskStanding{State: commands.Paused, Attempt: 1}, commands.Claimed, 1, true},
+		"it waits, and asked between":              {waits, commands.TaskStanding{State: commands.AwaitingInput, Attempt: 1, Over: true}, commands.Claimed, 2, false},
+		"it waits, and asked as it ran":            {waits, commands.TaskStanding{State: commands.AwaitingInput, Attempt: 1}, commands.Claimed, 1, true},
+		"it waits, and had ended":                  {waits, commands.TaskStanding{State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, commands.Completed, 1, false},
+		"it waits, and was not to be started":      {waits, unavailable, commands.Unavailable, 1, false},
+		"it is paused, and was not to be started":  {aside("paused"), unavailable, commands.Unavailable, 1, false},
+		"it is blocked, and was not to be started": {aside("blocked"), unavailable, commands.Unavailable, 1, false},
+		"it asks, and was not to be started":       {aside("awaiting_input"), unavailable, commands.Unavailable, 1, false},
+		"it is claimed, and had started":           {runs, commands.TaskStanding{State: commands.Running, Attempt: 1}, commands.Claimed, 1, true},
+		"it is claimed, and had failed":            {runs, commands.TaskStanding{State: commands.Failed, Attempt: 2, Outcome: commands.AttemptFailed, Code: 3}, commands.Failed, 2, false},
+		"it is claimed, and nothing more is told":  {runs, commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +118,7 @@ func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
 			pasts, err := s.backlog.Pasts(t.Context(), []string{task})
 			require.NoError(t, err)
 			if !tt.state.Terminal() {
-				require.Equal(t, tt.begun, pasts[task].Begun >= tt.attempt)
+				require.Equal(t, tt.begun, pasts[task].Begun > 0 && pasts[task].Begun >= tt.attempt)
 			} else {
 				require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM task_bodies WHERE task = $1 AND result->>'state' = $2 AND (result->'exit'->>'code')::int = $3`, task, string(tt.state), tt.there.Code))
 				require.Zero(t, s.Count(t, `SELECT (SELECT count(*) FROM ready) + (SELECT count(*) FROM due) + (SELECT count(*) FROM parked) + (SELECT count(*) FROM leases)`))
@@ -107,6 +126,28 @@ func TestATaskIsWhatItsAskerRecalls(t *testing.T) {
 			require.Zero(t, s.Count(t, `SELECT count(*) FROM outbox`), "the asker knows")
 		})
 	}
+}
+
+// A pause that was lost with the database is the newest word on its task: what its asker has said before comes to
+// nothing when it is sent again, and what it says later counts.
+func TestARecalledPauseIsNewerThanWhatWasSaidBefore(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	task := s.asked().Spawn.Task
+	s.restored()
+	s.recall(commands.TaskStanding{Task: task, State: commands.Paused, Word: 70})
+	goOn := func(number int64) commands.State {
+		state, _, err := s.pause(backlog.Pause{Conn: s.Conn.ID, Task: task, Number: number, Actor: "peer"})
+		require.NoError(t, err)
+		return state
+	}
+
+	require.Equal(t, commands.Paused, goOn(70))
+	require.Empty(t, s.claim())
+
+	require.Equal(t, commands.Queued, goOn(72))
+	require.Len(t, s.claim(), 1)
 }
 
 // A task that runs there and is not here ends there, unless it is asked for again.
@@ -138,6 +179,51 @@ func TestALostTaskEndsWhereItWasAskedFor(t *testing.T) {
 		if c.Fence.Task == comes.Spawn.Task {
 			require.Equal(t, 2, c.Fence.Attempt, "the attempt that had started")
 		}
+	}
+}
+
+// An order that comes after the recall is what was told of it: the next attempt starts where the last one is over, and what
+// was paused then does not start.
+func TestWhatComesAfterTheRecallGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		told  commands.TaskStanding
+		state commands.State
+		next  int
+		begun bool // and so taken over
+	}{
+		"queued":                 {commands.TaskStanding{State: commands.Queued}, commands.Claimed, 1, false},
+		"queued again":           {commands.TaskStanding{State: commands.Queued, Attempt: 2, Over: true}, commands.Claimed, 3, false},
+		"asking between two":     {commands.TaskStanding{State: commands.AwaitingInput, Attempt: 2, Over: true}, commands.Claimed, 3, false},
+		"running":                {commands.TaskStanding{State: commands.Running, Attempt: 2}, commands.Claimed, 2, true},
+		"paused before it began": {commands.TaskStanding{State: commands.Paused}, commands.Paused, 0, false},
+		"paused between two":     {commands.TaskStanding{State: commands.Paused, Attempt: 2, Over: true}, commands.Paused, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			side := newSide(t)
+			s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+			s.asked()
+			s.restored()
+			r := s.request()
+			tt.told.Task, tt.told.Command, tt.told.SHA256, tt.told.Comes = r.Spawn.Task, r.Asked.Command, r.Asked.Digest, true
+			s.recall(tt.told)
+			require.NoError(t, s.DB.Tx(t.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
+				_, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+				return err
+			}))
+
+			s.claim()
+
+			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND state = $2::text::task_state AND attempt = $3`, r.Spawn.Task, string(tt.state), tt.next))
+			pasts, err := s.backlog.Pasts(t.Context(), []string{r.Spawn.Task})
+			require.NoError(t, err)
+			next := tt.next
+			if tt.state == commands.Paused {
+				next++
+			}
+			require.Equal(t, tt.begun, pasts[r.Spawn.Task].Begun >= next)
+		})
 	}
 }
 

@@ -46,8 +46,9 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 	if len(list) == 0 {
 		return out, nil
 	}
-	buried, fresh := map[string]string{}, map[string]bool{}
+	buried, fresh, early := map[string]string{}, map[string]bool{}, map[string]bool{}
 	tombstones(tx, list, buried)
+	earlyPauses(tx, list, early)
 	if err := b.insertRequests(ctx, tx, list, fresh); err != nil {
 		return nil, err
 	}
@@ -66,6 +67,9 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 		default:
 			again = append(again, i)
 		}
+	}
+	if err := pauseEarly(ctx, tx, list, out, early); err != nil {
+		return nil, err
 	}
 	return out, requestAgain(ctx, tx, list, again, out)
 }
@@ -87,13 +91,18 @@ func requestAgain(ctx context.Context, tx *store.Tx, list []Request, which []int
 	return nil
 }
 
+// askedFor are the tasks of requests, and whose they are.
+func askedFor(list []Request) (tasks, conns []string) {
+	for _, r := range list {
+		tasks, conns = append(tasks, r.Spawn.Task), append(conns, r.Conn)
+	}
+	return tasks, conns
+}
+
 // tombstones queues the question why those of the list's tasks that are not here yet
 // were killed.
 func tombstones(tx *store.Tx, list []Request, buried map[string]string) {
-	tasks, conns := make([]string, len(list)), make([]string, len(list))
-	for i, r := range list {
-		tasks[i], conns[i] = r.Spawn.Task, r.Conn
-	}
+	tasks, conns := askedFor(list)
 	// A statement of its own, so that the next ones see every kill that was first.
 	tx.Queue(`SELECT pg_advisory_xact_lock_shared(hashtextextended('kill ' || c, 0)) FROM (SELECT DISTINCT c FROM unnest($1::text[]) AS c ORDER BY c) AS conns`, conns)
 	tx.Queue(statement("tombstones"), tasks, conns).Query(func(rows pgx.Rows) error {
@@ -110,6 +119,7 @@ func tombstones(tx *store.Tx, list []Request, buried map[string]string) {
 func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Request, fresh map[string]bool) error {
 	var id, conn, title, command []string
 	var classes, priority, retries, losses []int
+	var backoff []int64
 	var digest, spec [][]byte
 	var expires []time.Time
 	for _, r := range list {
@@ -129,10 +139,10 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		id, conn, title = append(id, s.Task), append(conn, r.Conn), append(title, s.Title)
 		command, digest = append(command, r.Asked.Command), append(digest, sum)
 		classes, priority, retries = append(classes, class), append(priority, s.Priority), append(retries, s.MaxRetries)
-		losses = append(losses, s.Losses())
+		losses, backoff = append(losses, s.Losses()), append(backoff, s.BackoffMS)
 		spec, expires = append(spec, raw), append(expires, r.Expires)
 	}
-	tx.Queue(statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace).Query(func(rows pgx.Rows) error {
+	tx.Queue(statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace, backoff).Query(func(rows pgx.Rows) error {
 		task := ""
 		if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { fresh[task] = true; return nil }); err != nil {
 			return fmt.Errorf("filling the backlog: %w", err)

@@ -17,8 +17,8 @@ func scanTask(row pgx.CollectableRow) (Task, error) {
 	var estimate amounts
 	var acceptance, result []byte
 	err := row.Scan(&t.ID, &t.Key, &t.Title, &t.Body, &t.Phase, &t.Priority, &t.State, &t.Reason, &t.Kind, &t.Lane, &t.Capabilities, &t.Account,
-		&estimate, &t.Unmet, &t.OnFailedDep, &t.Owner, &t.ClaimedAt, &t.LeaseUntil, &t.Attempts, &t.Retries, &t.MaxRetries, &t.NotBefore, &acceptance,
-		&t.IdempotencyKey, &result, &t.CreatedBy, &t.CreatedAt, &t.UpdatedAt, &t.StartedAt, &t.EndedAt, &t.epoch, &t.asked, &t.DependsOn, &t.Eligibility)
+		&estimate, &t.Unmet, &t.OnFailedDep, &t.Owner, &t.ClaimedAt, &t.LeaseUntil, &t.Attempts, &t.Retries, &t.MaxRetries, &t.BackoffMS, &t.LastError, &t.NotBefore, &acceptance,
+		&t.IdempotencyKey, &result, &t.CreatedBy, &t.CreatedAt, &t.UpdatedAt, &t.StartedAt, &t.EndedAt, &t.epoch, &t.asked, &t.DependsOn, &t.ArchivedAt, &t.Eligibility)
 	t.ShortID, t.Status, t.Estimate = commands.ShortID(t.ID), BoardStatusOf(t.State), estimate.units()
 	t.Acceptance, t.Result = json.RawMessage(acceptance), json.RawMessage(result)
 	return t, err

@@ -90,6 +90,11 @@ func (l *large) readers() map[string]func(context.Context) error {
 		"list what has ended":                     find(backlog.Filter{Status: backlog.BoardDone}, pageLength),
 		"list what has ended, of a lane":          find(backlog.Filter{State: commands.Completed, Lane: "lane-7"}, pageLength),
 		"list what was cancelled while it waited": find(backlog.Filter{State: commands.Cancelled}, min(pageLength, l.ended/5000)),
+		"list what is archived":                   find(backlog.Filter{Archived: true}, pageLength),
+		"list what is archived, of a lane":        find(backlog.Filter{Archived: true, Lane: "lane-8"}, pageLength),
+		"list a lane of which nothing is":         find(backlog.Filter{Archived: true, Lane: "lane-7"}, 0),
+		"list a lane of which all is":             find(backlog.Filter{Status: backlog.BoardDone, Lane: "lane-8"}, 0),
+		"list what few of a phase are archived":   find(backlog.Filter{Archived: true, Phase: "build", State: commands.Failed}, 0),
 		"list what is blocked":                    find(backlog.Filter{Status: backlog.BoardBlocked}, pageLength),
 		"list what is held":                       find(backlog.Filter{Status: backlog.BoardClaimed}, pageLength),
 		"list what one holds":                     find(backlog.Filter{Owner: "worker-1"}, 1),
@@ -187,9 +192,48 @@ func (l *large) readers() map[string]func(context.Context) error {
 			list, err := l.DB.FindMirrors(ctx, l.id(30))
 			return counted(len(list), 1, err)
 		},
+		"a mirror by its short id": func(ctx context.Context) error {
+			list, err := l.DB.FindMirrors(ctx, commands.ShortID(l.id(30)))
+			return counted(len(list), 1, err)
+		},
+		"a short id that no mirror has": func(ctx context.Context) error {
+			list, err := l.DB.FindMirrors(ctx, "zzzzzzzz")
+			return counted(len(list), 0, err)
+		},
+		"a question by its short id": func(ctx context.Context) error {
+			list, err := l.backlog.QuestionsNamed(ctx, commands.ShortID(l.id(30)))
+			return counted(len(list), 1, err)
+		},
+		"a question of an agent on a spoke by its short id": func(ctx context.Context) error {
+			list, err := l.DB.InquiriesNamed(ctx, commands.ShortID(l.id(30)))
+			return counted(len(list), 1, err)
+		},
+		"a question of an agent on a spoke by its id": func(ctx context.Context) error {
+			list, err := l.DB.InquiriesNamed(ctx, l.id(30))
+			return counted(len(list), 1, err)
+		},
+		"questions that are open on spokes": func(ctx context.Context) error {
+			list, more, err := l.DB.OpenInquiries(ctx, pageLength) // sixty that came last are of agents that have ended
+			if err == nil && !more {
+				err = errors.New("there are no more")
+			}
+			return counted(len(list), pageLength+2, err)
+		},
+		"figures of questions": func(ctx context.Context) error { _, _, err := l.DB.QuestionFigures(ctx); return err },
+		"questions of agents that have ended, which are closed": func(ctx context.Context) error {
+			_, err := l.DB.CloseInquiries(ctx)
+			return err
+		},
 		"receipts": func(ctx context.Context) error {
 			list, err := l.DB.Receipts(ctx, l.id(30))
 			return counted(len(list), 3, err)
+		},
+		"what a result comes from": func(ctx context.Context) error {
+			p, err := l.DB.ProvenanceOf(ctx, l.conns["attic"], l.id(100))
+			if err == nil && p.Order == nil {
+				err = errors.New("the order was not found")
+			}
+			return err
 		},
 		"the answer to a question": func(ctx context.Context) error {
 			w, err := l.DB.Answered(ctx, l.id(30))
@@ -229,6 +273,14 @@ func (l *large) readers() map[string]func(context.Context) error {
 			}
 			list, err := l.DB.Killable(ctx, store.MirrorTerms{Labels: s})
 			return counted(len(list), 4, err)
+		},
+		"archiving the rest of what has labels": func(ctx context.Context) error {
+			s, err := commands.ParseSelector("!none,app=none")
+			if err != nil {
+				return err
+			}
+			n, _, err := l.DB.ArchiveSome(ctx, store.ArchiveTerm{Labels: s, After: l.id(l.ended - 500)}, "ann")
+			return counted(n, 0, err)
 		},
 		"what would be killed on a spoke": func(ctx context.Context) error {
 			list, err := l.DB.Killable(ctx, store.MirrorTerms{Spoke: "shed"})
@@ -325,6 +377,52 @@ func TestNothingReadsTheHistory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A planner that takes short ids for frequent, as it does in a large table, finds them by their index all the same. The tables
+// are said to be ten thousand times as full as they are.
+func TestAShortIDIsFoundInALargeTable(t *testing.T) {
+	t.Parallel()
+	l := newLarge(t, pgtest.URL(t), 20_000, 100, everything)
+	_, err := owner(t, l.URL).Exec(t.Context(), `UPDATE pg_class SET reltuples = 10000 * reltuples WHERE relname IN ('tasks', 'agents', 'mirrors', 'questions', 'inquiries')`)
+	require.NoError(t, err)
+	readers := l.readers()
+	for _, what := range []string{"an agent by its short id", "a mirror by its short id", "a short id that no mirror has", "a question by its short id", "a question of an agent on a spoke by its short id"} {
+		for _, s := range l.watch.during(t, readers[what]) {
+			require.Empty(t, explain(t, l.watch.config, s).Wasteful(), s.sql)
+		}
+	}
+}
+
+// Whoever enables a webhook holds it, and looks meanwhile for the restores that it was not told of, not at all events.
+func TestAWebhookThatIsEnabledReadsRestores(t *testing.T) {
+	t.Parallel()
+	l := newLarge(t, pgtest.URL(t), 1_000, 100, everything)
+	for _, sql := range []string{
+		`INSERT INTO events (seq, at, kind, previous, state, reason, attempt, accepted) SELECT n, now(), CASE n WHEN 77 THEN 'restored' ELSE 'link' END, '', 'up', '', 0, false FROM generate_series(51, 10050) AS n`,
+		`UPDATE event_numbers SET last = 10050`,
+		`UPDATE webhooks SET state = 'disabled' WHERE name = 'hook-2'`,
+		`ANALYZE events`,
+	} {
+		_, err := owner(t, l.URL).Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	told := 0
+	p := store.Planner{
+		Tell: func(e store.Event) store.Message {
+			told++
+			return store.Message{Prefix: "r", Number: "77", Type: "link", Body: "{}", At: e.At}
+		},
+		Gap: func(_, _ int64, at time.Time) store.Message {
+			return store.Message{Prefix: "gap", Type: "link", Body: "{}", At: at}
+		},
+	}
+
+	for _, s := range l.watch.during(t, func(ctx context.Context) error { _, err := l.DB.EnableWebhook(ctx, "hook-2", "", "ann", p); return err }) {
+		require.Empty(t, explain(t, l.watch.config, s).Wasteful(), s.sql)
+	}
+
+	require.Equal(t, 1, told)
 }
 
 // An expiry looks at what is due, and not at what will be.

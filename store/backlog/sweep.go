@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,6 +117,24 @@ func (b *Backlog) liftLimits(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
+// LiftLimits lets all accounts go on, whose limits a new policy may see otherwise, and returns them. told is the row of the audit
+// that says so.
+func (b *Backlog) LiftLimits(ctx context.Context, told func(accounts []string) store.AuditRow) (accounts []string, err error) {
+	err = b.db.Tx(ctx, "lifting the limits of accounts", func(ctx context.Context, tx *store.Tx) error {
+		accounts, err = collect[string](tx.Query(ctx, `DELETE FROM account_limits RETURNING account`))
+		if err != nil {
+			return err
+		}
+		slices.Sort(accounts)
+		tx.Audit(told(accounts))
+		if len(accounts) == 0 {
+			return nil
+		}
+		return tellClaimers(ctx, tx)
+	})
+	return accounts, err
+}
+
 // lookAtLeases passes over those that were renewed, and returns how many have expired.
 func (b *Backlog) lookAtLeases(ctx context.Context) (n int, err error) {
 	err = b.db.Tx(ctx, "passing over renewed leases", func(ctx context.Context, tx *store.Tx) error {
@@ -148,6 +167,9 @@ func (b *Backlog) prune(ctx context.Context) error {
 	if now-last < 3600 || !b.pruned.CompareAndSwap(last, now) {
 		return nil
 	}
+	if _, err := b.FailCircles(ctx); err != nil {
+		return err
+	}
 	_, err := b.db.Prune(ctx, time.Hour, time.Second)
 	return err
 }
@@ -165,7 +187,8 @@ func (b *Backlog) expireLeases(ctx context.Context, tx *store.Tx, actor string) 
 	}
 	list := make([]closing, len(fences))
 	for i, f := range fences {
-		list[i] = closing{fence: f, outcome: "interrupted", why: commands.LeaseExpired}
+		list[i] = closing{fence: f, outcome: "interrupted", why: commands.LeaseExpired,
+			failure: &commands.LastError{Code: string(commands.LeaseExpired), Text: "its claim ran out before its worker renewed it", Attempt: f.Attempt}}
 	}
 	moved, err := b.closeAttempts(ctx, tx, actor, list)
 	if err != nil {

@@ -16,19 +16,10 @@ import (
 
 // A Why says what keeps a task from being claimed, and who could claim it.
 type Why struct {
-	Task      Task        `json:"task"`
-	Claimable bool        `json:"claimable"` // by the claimers in By, now
-	Reasons   []WhyReason `json:"reasons"`   // every one, in the order of the admission
-	By        []Claimer   `json:"by"`        // claimers of late whose capabilities and lanes fit
-}
-
-// A WhyReason is one obstacle.
-type WhyReason struct {
-	Stage string     `json:"stage"` // state, connection, freeze, lane, dependency, not_before, capability, quota, budget, disk
-	What  string     `json:"what"`
-	Since *time.Time `json:"since,omitempty"`
-	Until *time.Time `json:"until,omitempty"`
-	Hint  string     `json:"hint,omitempty"`
+	Task      Task                 `json:"task"`
+	Claimable bool                 `json:"claimable"` // by the claimers in By, now
+	Reasons   []commands.WhyReason `json:"reasons"`   // every one, in the order of the admission
+	By        []Claimer            `json:"by"`        // claimers of late whose capabilities and lanes fit
 }
 
 // A Claimer is somebody who claimed, or tried to, not long ago.
@@ -75,7 +66,7 @@ func claimerID(workspace string, t ClaimTerms) string {
 func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
 	var w Why
 	err := ws.read(ctx, "asking why a task waits", func(ctx context.Context, tx *store.Tx) (err error) {
-		w = Why{Reasons: []WhyReason{}}
+		w = Why{Reasons: []commands.WhyReason{}}
 		if w.Task, err = ws.find(ctx, tx, ref); err != nil {
 			return err
 		}
@@ -91,24 +82,56 @@ func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
 	return w, err
 }
 
-func (w *Why) add(stage, hint string, since, until *time.Time, format string, args ...any) {
-	w.Reasons = append(w.Reasons, WhyReason{Stage: stage, What: fmt.Sprintf(format, args...), Since: since, Until: until, Hint: hint})
+func (w *Why) add(code commands.Cause, fix string, since, until *time.Time, format string, args ...any) {
+	w.Reasons = append(w.Reasons, commands.WhyReason{Code: code, Text: fmt.Sprintf(format, args...), Since: since, Until: until, Fix: fix})
 }
+
+// Ended is w of an agent: one that is over tells how it ended.
+func (w Why) Ended() Why {
+	r, ok := commands.ReadResult(w.Task.Result)
+	if !ok || !w.Task.State.Terminal() || len(w.Reasons) == 0 {
+		return w
+	}
+	w.Reasons[0].Text = "it has ended: " + r.Summary
+	if code := r.ExitCode(); code != nil {
+		w.Reasons[0].Figure = commands.Figure(*code)
+	}
+	return w
+}
+
+// Since is when the task came into its state.
+func (w Why) Since() time.Time {
+	if t := w.Task; t.EndedAt != nil {
+		return *t.EndedAt
+	}
+	return w.Task.UpdatedAt
+}
+
+// figure is the number of the newest reason.
+func (w *Why) figure(n float64) { w.Reasons[len(w.Reasons)-1].Figure = &n }
 
 func (w *Why) byState() {
 	t := w.Task
 	switch {
 	case t.State == commands.Queued:
-	case t.Owner != "":
-		w.add("state", "", t.ClaimedAt, t.LeaseUntil, "%s holds it with attempt %d", t.Owner, t.Attempts)
 	case t.State == commands.Blocked:
-		w.add("state", "spawnmesh backlog unblock "+t.Name(), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
+		w.add(commands.CauseState, "spawnmesh backlog unblock "+t.Name(), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
+	case t.State == commands.Paused && t.Kind == AgentKind:
+		w.add(commands.CauseState, "spawnmesh resume "+commands.ShortID(t.ID), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
 	case t.State == commands.Paused:
-		w.add("state", "spawnmesh backlog resume "+t.Name(), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
+		w.add(commands.CauseState, "spawnmesh backlog resume "+t.Name(), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
 	case t.State.Terminal():
-		w.add("state", "", t.EndedAt, nil, "it has ended: %s", t.State)
+		w.add(commands.CauseEnded, "", t.EndedAt, nil, "it has ended: %s", t.State)
+	case t.State == commands.InReview:
+		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "it is delivered, and waits for its review")
+	case t.State == commands.Approved:
+		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "its review has passed, and it waits for its merge")
+	case t.State == commands.AwaitingInput:
+		w.add(commands.CauseQuestion, "spawnmesh inbox", &t.UpdatedAt, nil, "it waits for the answer to a question")
+	case t.Owner != "":
+		w.add(commands.CauseLease, "", t.ClaimedAt, t.LeaseUntil, "%s holds it with attempt %d", t.Owner, t.Attempts)
 	default:
-		w.add("state", "", &t.UpdatedAt, nil, "it is %s", t.State)
+		w.add(commands.CauseState, "", &t.UpdatedAt, nil, "it is %s", t.State)
 	}
 }
 
@@ -128,13 +151,13 @@ func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
 	case err != nil:
 		return err
 	case state != string(store.Active):
-		w.add("connection", "spawnmesh connections resume "+name, &since, nil, "the connection with %s is %s by %s", name, state, by)
+		w.add(commands.CauseConnection, "spawnmesh connections resume "+name, &since, nil, "the connection with %s is %s by %s", name, state, by)
 	case expired:
-		w.add("connection", "spawnmesh connections grant "+name+" --expires never", &expires, nil, "the grant of %s has expired", name)
+		w.add(commands.CauseGrant, "spawnmesh connections grant "+name+" --expires never", &expires, nil, "the grant of %s has expired", name)
 	case frozen:
-		w.add("connection", "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, strings.Join(strings.Fields(frozenWhy), " "))
+		w.add(commands.CauseFreeze, "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, strings.Join(strings.Fields(frozenWhy), " "))
 	default:
-		w.add("connection", "", nil, nil, "the link with %s has just come up: what it has sent meanwhile is taken first", name)
+		w.add(commands.CauseLink, "", nil, nil, "the link with %s has just come up: what it has sent meanwhile is taken first", name)
 	}
 	return nil
 }
@@ -147,7 +170,7 @@ func (ws *Workspace) whyFrozen(ctx context.Context, tx *store.Tx, w *Why) error 
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Freeze])
 	for _, f := range list {
 		scope := strings.TrimSuffix(f.Scope+":"+f.Target, ":")
-		w.add("freeze", "spawnmesh unfreeze --scope "+scope+" --reason WHY", &f.Since, nil, "%s is frozen by %s: %s", scope, f.Actor, f.Reason)
+		w.add(commands.CauseFreeze, "spawnmesh unfreeze --scope "+scope+" --reason WHY", &f.Since, nil, "%s is frozen by %s: %s", scope, f.Actor, f.Reason)
 	}
 	return err
 }
@@ -160,7 +183,7 @@ func (ws *Workspace) whyLane(ctx context.Context, tx *store.Tx, w *Why) error {
 		return nil
 	}
 	if err == nil {
-		w.add("lane", "spawnmesh lane resume "+l.Name, &l.Since, nil, "lane %s is %s by %s%s", l.Name, l.State, l.Actor, because(l.Reason))
+		w.add(commands.CauseLane, "spawnmesh lane resume "+l.Name, &l.Since, nil, "lane %s is %s by %s%s", l.Name, l.State, l.Actor, because(l.Reason))
 	}
 	return err
 }
@@ -193,18 +216,18 @@ func (ws *Workspace) whyDependencies(ctx context.Context, tx *store.Tx, w *Why) 
 		if state.Terminal() {
 			hint = "spawnmesh backlog retry " + name + ", or unlink it"
 		}
-		w.add("dependency", hint, &at, nil, "it depends on %s, which is %s", name, state)
+		w.add(commands.CauseDependency, hint, &at, nil, "it depends on %s, which is %s", name, state)
 		return nil
 	})
 	if more := w.Task.Unmet - n; more > 0 {
-		w.add("dependency", "", nil, nil, "and on %d more", more)
+		w.add(commands.CauseDependency, "", nil, nil, "and on %d more", more)
 	}
 	return err
 }
 
 func (ws *Workspace) whyTime(_ context.Context, _ *store.Tx, w *Why) error {
 	if t := w.Task; t.Eligibility == NotBefore {
-		w.add("not_before", "", nil, t.NotBefore, "it waits for its time")
+		w.add(commands.CauseNotBefore, "", nil, t.NotBefore, "it waits for its time")
 	}
 	return nil
 }
@@ -226,7 +249,7 @@ func (ws *Workspace) whyCapability(ctx context.Context, tx *store.Tx, w *Why) er
 	if len(w.Task.Capabilities) > 0 {
 		needs = "no claimer of the last hour has all of: " + strings.Join(w.Task.Capabilities, ", ")
 	}
-	w.add("capability", "spawnmesh backlog claim --owner NAME --lane "+w.Task.Lane+capabilityFlags(w.Task.Capabilities), nil, nil, "%s", needs)
+	w.add(commands.CauseCapability, "spawnmesh backlog claim --owner NAME --lane "+w.Task.Lane+capabilityFlags(w.Task.Capabilities), nil, nil, "%s", needs)
 	return nil
 }
 
@@ -249,13 +272,15 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 	_, err = pgx.ForEachRow(rows, []any{&what, &name, &room, &amount, &resets}, func() error {
 		switch what {
 		case "quota":
-			w.add("quota", "spawnmesh quota show "+name, nil, nil, "quota %s has no room", name)
+			w.add(commands.CauseQuota, "spawnmesh quota show "+name, nil, nil, "quota %s has no room", name)
+			w.figure(float64(room))
 		case "budget":
-			w.add("budget", "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
+			w.add(commands.CauseBudget, "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
+			w.figure(float64(room) / float64(Unit))
 		case "limit":
-			w.add("limit", "", nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
+			w.add(commands.CauseLimit, "", nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
 		case "account":
-			w.add("budget", "spawnmesh budget create NAME --scope account:"+name+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", name)
+			w.add(commands.CauseBudget, "spawnmesh budget create NAME --scope account:"+name+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", name)
 		}
 		return nil
 	})
@@ -264,7 +289,6 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 
 // Up to where it is counted what stands before a task, and in how many classes.
 const (
-	maxBefore        = 1000
 	maxBeforeClasses = 64
 )
 
@@ -272,26 +296,13 @@ const (
 // others it says nothing: whose turn it is between queues is drawn. It is nil where that is not known.
 func (ws *Workspace) Before(ctx context.Context, task string) (before *int, err error) {
 	err = ws.read(ctx, "asking what stands before a task", func(ctx context.Context, tx *store.Tx) error {
-		err := tx.QueryRow(ctx, statement("why_before"), ws.name, task, maxBefore+1, maxBeforeClasses).Scan(&before)
+		err := tx.QueryRow(ctx, statement("why_before"), ws.name, task, commands.MaxBefore+1, maxBeforeClasses).Scan(&before)
 		if err == pgx.ErrNoRows {
 			return nil
 		}
 		return err
 	})
 	return before, err
-}
-
-// InLine says where an order stands that waits for a slot, behind others of the same hub.
-func InLine(before int, hub string) string {
-	switch {
-	case before == 0:
-		return "it is the next order of " + hub
-	case before == 1:
-		return "1 order of " + hub + " stands before it"
-	case before > maxBefore:
-		return fmt.Sprintf("more than %d orders of %s stand before it", maxBefore, hub)
-	}
-	return fmt.Sprintf("%d orders of %s stand before it", before, hub)
 }
 
 // whyNot refuses a claim of a named task, with what stands in its way.
@@ -307,9 +318,9 @@ func (ws *Workspace) whyNot(ctx context.Context, t ClaimTerms) error {
 	}
 	code, what := commands.Conflict, "somebody else was faster"
 	for _, r := range w.Reasons {
-		if r.Stage != "capability" {
-			what = r.What
-			if r.Stage == "budget" || r.Stage == "quota" {
+		if r.Code != commands.CauseCapability {
+			what = r.Text
+			if r.Code == commands.CauseBudget || r.Code == commands.CauseQuota {
 				code = commands.OverBudget
 			}
 			break

@@ -24,6 +24,19 @@ func (b *Backlog) Heard(ctx context.Context, f Fence) (at time.Time, err error) 
 	return at, err
 }
 
+// Unanswered notes that the agent of an attempt waits for answers, and returns the ids of its task's open questions.
+func (b *Backlog) Unanswered(ctx context.Context, f Fence) (ids []string, err error) {
+	err = b.byFence(ctx, "looking for the answers to an agent", f, func(ctx context.Context, tx *store.Tx) error {
+		var at time.Time
+		if err := tx.QueryRow(ctx, statement("heard"), f.Task, f.Attempt, f.Epoch).Scan(&at); err != nil {
+			return err
+		}
+		ids, err = collect[string](tx.Query(ctx, statement("unanswered"), f.Task))
+		return err
+	})
+	return ids, err
+}
+
 // SayProgress keeps what an agent says of its progress, and returns when that was.
 func (b *Backlog) SayProgress(ctx context.Context, f Fence, p commands.Progress) (at time.Time, err error) {
 	if err := p.Validate(); err != nil {
@@ -33,6 +46,29 @@ func (b *Backlog) SayProgress(ctx context.Context, f Fence, p commands.Progress)
 		return tx.QueryRow(ctx, statement("say_progress"), f.Task, f.Attempt, f.Epoch, p, KeptProgress).Scan(&at)
 	})
 	return at, err
+}
+
+// SayEnd keeps what an agent says of its own end, in place of what it said before.
+func (b *Backlog) SayEnd(ctx context.Context, f Fence, w commands.Word) (at time.Time, err error) {
+	if err := w.Validate(); err != nil {
+		return at, err
+	}
+	err = b.byFence(ctx, "noting what an agent says of its end", f, func(ctx context.Context, tx *store.Tx) error {
+		return tx.QueryRow(ctx, statement("say_end"), f.Task, f.Attempt, f.Epoch, w).Scan(&at)
+	})
+	return at, err
+}
+
+// LastWord returns what the agent of an open attempt has said of its own end; nil for nothing.
+func (b *Backlog) LastWord(ctx context.Context, f Fence) (w *commands.Word, err error) {
+	err = b.db.Read(ctx, "reading what an agent said of its end", func(ctx context.Context, conn *pgxpool.Conn) error {
+		err := conn.QueryRow(ctx, `SELECT word FROM leases WHERE task = $1 AND attempt = $2`, f.Task, f.Attempt).Scan(&w)
+		if err == pgx.ErrNoRows {
+			return nil
+		}
+		return err
+	})
+	return w, err
 }
 
 // byFence runs what an agent says in a transaction. No row says that its fence does not hold: the error is

@@ -27,9 +27,9 @@ INSERT INTO transitions
     SELECT task_state 'queued', unnest(ARRAY['claimed', 'awaiting_input', 'paused', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'claimed', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'running', unnest(ARRAY['queued', 'awaiting_input', 'paused', 'blocked', 'in_review', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
-    UNION ALL SELECT 'awaiting_input', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
-    UNION ALL SELECT 'paused', unnest(ARRAY['queued', 'running', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
-    UNION ALL SELECT 'blocked', unnest(ARRAY['queued', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
+    UNION ALL SELECT 'awaiting_input', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
+    UNION ALL SELECT 'paused', unnest(ARRAY['queued', 'running', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
+    UNION ALL SELECT 'blocked', unnest(ARRAY['queued', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'in_review', unnest(ARRAY['queued', 'running', 'approved', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'approved', unnest(ARRAY['queued', 'running', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'failed', unnest(ARRAY['queued']::task_state[])
@@ -345,12 +345,29 @@ CREATE TABLE kills (
 CREATE INDEX kills_task ON kills (task);
 CREATE INDEX kills_tombstones ON kills (exp) WHERE tombstone;
 
+-- Whether a task is to stand still, as whoever asked for it or this host said last. One whose task is not here came
+-- before it.
+CREATE TABLE pauses (
+    conn    uuid NOT NULL REFERENCES connections,   -- whose task it is
+    task    uuid NOT NULL,
+    number  bigint NOT NULL,            -- of that word; a lower one is old
+    paused  boolean NOT NULL,
+    reason  text NOT NULL,
+    actor   text NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    times   int NOT NULL,               -- that it was paused, which are bounded: each is told
+    early   timestamptz,                -- goes after this, should its task not come; null = that is here
+    PRIMARY KEY (task, conn)
+);
+CREATE INDEX pauses_early ON pauses (early) WHERE early IS NOT NULL;
+
 -- Attempts that had started before this database was restored from a backup, as
 -- the one who asked for the task recalls. They are taken over, never started.
 CREATE TABLE recalled (
     task     uuid PRIMARY KEY,
     conn     uuid NOT NULL,
     attempt  int NOT NULL,              -- the last one of them
+    over     boolean NOT NULL,          -- it has ended, and the next one may start
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -434,6 +451,8 @@ CREATE TABLE tasks (
     epoch              bigint NOT NULL DEFAULT 0,                   -- lease epoch: grows with every attempt and every move by hand
     retries            int NOT NULL DEFAULT 0,                      -- new attempts after a failure, or the loss of an agent
     max_retries        int NOT NULL DEFAULT 0,
+    backoff            interval,                                    -- before the first of them at most; null = the usual one
+    last_error         jsonb,                                       -- how the last attempt failed: code, text, attempt, at; null = none has, or one after it has succeeded
     max_losses         int,                                         -- retries after the loss of an agent; null = no agent: a loss is a reclaim
     reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost, or an agent not begun
     parks              int NOT NULL DEFAULT 0,                      -- new attempts after a limit of somebody else's: no retry is spent
@@ -574,18 +593,26 @@ CREATE TABLE leases (
     progress    jsonb,                    -- what it said of its progress last, and when; null = nothing
     progress_at timestamptz,
     progress_n  int NOT NULL DEFAULT 0,   -- how often it did
+    word        jsonb,                    -- what the agent said of its own end last; null = nothing
     asking      boolean NOT NULL DEFAULT false,   -- the agent waits for an answer: the task has an open question that this attempt has asked
+    paused      boolean NOT NULL DEFAULT false,   -- the agent is to stand still, and
+    paused_at   timestamptz,                      -- it does since then; null = it does not, as far as is known
+    stood       interval NOT NULL DEFAULT '0',    -- for how long it did before, each time until it was to go on
     CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX leases_sweep ON leases (sweep_at);
 
+-- How a task stands that an attempt holds.
+CREATE FUNCTION lease_state(l leases) RETURNS task_state LANGUAGE sql STABLE PARALLEL SAFE AS
+$$ SELECT CASE WHEN l.started_at IS NULL THEN task_state 'claimed' WHEN l.paused_at IS NOT NULL THEN task_state 'paused' WHEN l.asking THEN task_state 'awaiting_input' ELSE task_state 'running' END $$;
+
 -- Every task as it stands now: its row, and what its lease says of it.
 CREATE VIEW standing WITH (security_invoker = true) AS
     SELECT t.id, t.seq, t.workspace, t.class, t.lane, t.estimate, t.key, t.title, t.phase, t.priority, t.conn, t.command, t.command_digest, t.idempotency_key, t.unmet, t.on_failed_dep,
-        t.not_before, t.expires_at, t.retries, t.max_retries, t.reclaims, t.replays, t.created_by, t.created_at, t.ended_at,
-        CASE WHEN l.task IS NULL THEN t.state WHEN l.started_at IS NULL THEN task_state 'claimed' WHEN l.asking THEN task_state 'awaiting_input' ELSE task_state 'running' END AS state,
+        t.not_before, t.expires_at, t.retries, t.max_retries, t.backoff, t.last_error, t.reclaims, t.replays, t.created_by, t.created_at, t.ended_at,
+        CASE WHEN l.task IS NULL THEN t.state ELSE lease_state(l) END AS state,
         coalesce(l.reason, t.reason) AS reason, coalesce(l.attempt, t.attempt) AS attempt, coalesce(l.epoch, t.epoch) AS epoch,
-        coalesce(t.started_at, l.started_at) AS started_at, greatest(t.updated_at, l.claimed_at, l.started_at) AS updated_at, l.owner, l.claimed_at, l.until
+        coalesce(t.started_at, l.started_at) AS started_at, greatest(t.updated_at, l.claimed_at, l.started_at, l.paused_at) AS updated_at, l.owner, l.claimed_at, l.until
     FROM tasks t LEFT JOIN leases l ON l.task = t.id;
 
 -- Attempts that have ended, and did not end their task: the one that did is in the
@@ -610,17 +637,19 @@ CREATE TABLE ended_attempts (
 -- Tasks that have ended: lists and pruning find them here. Indexes over the ends of
 -- tasks would make every end write all indexes of tasks.
 CREATE TABLE ended (
-    task       uuid NOT NULL,
-    workspace  text NOT NULL,
-    lane       text NOT NULL,
-    phase      text NOT NULL DEFAULT '',
-    state      text NOT NULL,             -- text, which policies let an index find
-    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (workspace, state, task)
+    task         uuid NOT NULL,
+    workspace    text NOT NULL,
+    lane         text NOT NULL,
+    phase        text NOT NULL DEFAULT '',
+    state        text NOT NULL,           -- text, which policies let an index find
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    archived_at  timestamptz,             -- lists leave it out since then; null = they have it
+    archived     boolean NOT NULL GENERATED ALWAYS AS (archived_at IS NOT NULL) STORED,   -- so that a list walks those that it shows alone
+    PRIMARY KEY (workspace, state, archived, task)
 );
 CREATE INDEX ended_age ON ended (at);
-CREATE INDEX ended_lane ON ended (workspace, lane, state, task);
-CREATE INDEX ended_phase ON ended (workspace, phase, state, task) WHERE phase <> '';
+CREATE INDEX ended_lane ON ended (workspace, lane, state, archived, task);
+CREATE INDEX ended_phase ON ended (workspace, phase, state, archived, task) WHERE phase <> '';
 
 -- What agents have said of their progress: the newest of each attempt. What an attempt that goes on said last is
 -- in its lease.
@@ -644,6 +673,18 @@ CREATE TABLE task_checkpoints (
     session    text NOT NULL,             -- the id of a session of the agent's runtime; '' = none
     at         timestamptz NOT NULL
 );
+
+-- When attempts that run here overrun what was estimated of them. A row goes with its attempt.
+CREATE TABLE overruns (
+    task       uuid PRIMARY KEY,
+    workspace  text NOT NULL,
+    attempt    int NOT NULL,
+    due        timestamptz,               -- that is warned of, or it is ended, then; null = it was ended
+    patience   interval NOT NULL,         -- how long from the warning it may tell no progress
+    warned_at  timestamptz,
+    over_at    timestamptz                -- it is to be ended, from then on
+);
+CREATE INDEX overruns_due ON overruns (due);
 
 -- What agents that run here have asked people. A question is of its task: whichever attempt asks it again gets the
 -- answer. One whose task has ended is withdrawn, whatever its row says.
@@ -926,9 +967,8 @@ CREATE INDEX agents_open ON agents (conn, id) WHERE NOT over;
 
 -- The processes of agents that run here, one per attempt.
 CREATE TABLE sessions (
-    task        uuid NOT NULL,
+    task        uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
     attempt     int NOT NULL,
-    agent       uuid NOT NULL REFERENCES agents ON DELETE CASCADE,
     pid         int NOT NULL,               -- of the agent, and
     boot_id     text NOT NULL,              -- the boot of the machine that the pids belong to
     shim_pid    int NOT NULL,               -- of the process between spoke and agent, 0 = none; with
@@ -957,33 +997,6 @@ CREATE TABLE outputs (
     PRIMARY KEY (task, attempt)
 ) WITH (fillfactor = 70);
 
--- Questions of agents on spokes, as these say, and what was answered from here.
-CREATE TABLE inquiries (
-    conn         uuid NOT NULL,
-    id           uuid NOT NULL,
-    task         uuid NOT NULL,
-    attempt      int NOT NULL,
-    seq          bigint NOT NULL,          -- of the newest report on it
-    question     text NOT NULL,
-    options      text[] NOT NULL,
-    fallback     text NOT NULL,
-    data         text NOT NULL,
-    asked_at     timestamptz NOT NULL,     -- by the spoke's clock, as deadline and answered_at
-    deadline     timestamptz NOT NULL,
-    outcome      text,                     -- as in questions
-    answer       text NOT NULL DEFAULT '',
-    reason       text NOT NULL DEFAULT '',
-    answered_by  text NOT NULL DEFAULT '',
-    answered_at  timestamptz,
-    sent         jsonb,                    -- the answer that is on its way: what, by whom, when; null = none
-    command      uuid,                     -- that message
-    PRIMARY KEY (conn, id)
-);
-CREATE INDEX inquiries_open ON inquiries (asked_at) WHERE outcome IS NULL;
-CREATE INDEX inquiries_task ON inquiries (task);
-CREATE INDEX inquiries_short ON inquiries (substring(uuid_send(id) FROM 12));
-CREATE INDEX inquiries_command ON inquiries (command) WHERE command IS NOT NULL;
-
 -- The hub's read model of tasks on spokes: what the spoke's signed words say.
 CREATE TABLE mirrors (
     task             uuid PRIMARY KEY,
@@ -1010,8 +1023,10 @@ CREATE TABLE mirrors (
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
     isolation        text NOT NULL DEFAULT '',      -- what the last agent was confined by, as it says
-    kill             jsonb,                         -- those that were ordered, the first 100: which, why, by whom, when
-    kill_expires_at  timestamptz,                   -- the spoke refuses it after this
+    kill             jsonb,                         -- those that were ordered, the first 100: which, why, by whom, when, and that its spoke refused it
+    pause            jsonb,                         -- the last word whether it is to stand still: which, why, by whom, when, what its spoke said to it
+    pause_expires_at timestamptz,                   -- the spoke refuses it after this; null = it has answered, or never will
+    kill_expires_at  timestamptz,                   -- the spoke refuses it after this; null = none is ordered that ends it in time
     expires_at       timestamptz NOT NULL,          -- of the order
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     accepted_at      timestamptz,                   -- null = the spoke has not accepted it
@@ -1020,11 +1035,16 @@ CREATE TABLE mirrors (
     accepted_said    timestamptz,                   -- when that was by the spoke's clock, as it says: shown to people,
     started_said     timestamptz,                   -- and nothing is decided by it
     ended_said       timestamptz,
+    archived_at      timestamptz,                   -- lists leave it out since then; null = they have it
     updated_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CONSTRAINT ended_is_terminal CHECK (is_terminal(state) = (ended_at IS NOT NULL))
+    -- A column, so that one order of an index has either those that lists have or the others.
+    archived         boolean NOT NULL GENERATED ALWAYS AS (archived_at IS NOT NULL) STORED,
+    CONSTRAINT ended_is_terminal CHECK (is_terminal(state) = (ended_at IS NOT NULL)),
+    CONSTRAINT only_what_has_ended_is_archived CHECK (archived_at IS NULL OR ended_at IS NOT NULL)
 ) WITH (fillfactor = 60);
 CREATE INDEX mirrors_ended ON mirrors (ended_at) WHERE ended_at IS NOT NULL;
-CREATE INDEX mirrors_conn ON mirrors (conn, task);
+CREATE INDEX mirrors_listed ON mirrors (archived, task);
+CREATE INDEX mirrors_conn ON mirrors (conn, archived, task);
 CREATE INDEX mirrors_short ON mirrors (substring(uuid_send(task) FROM 12));   -- the 40 bits of the short id
 CREATE INDEX mirrors_retries ON mirrors ((spec->>'retry_of')) WHERE spec->>'retry_of' IS NOT NULL;
 CREATE INDEX mirrors_title ON mirrors (title, task) WHERE title <> '';
@@ -1034,7 +1054,48 @@ CREATE INDEX mirrors_open_newest ON mirrors (task) WHERE ended_at IS NULL;
 CREATE INDEX mirrors_open_conn ON mirrors (conn, task) WHERE ended_at IS NULL;
 -- What a spoke has to do that no heartbeat counts yet, and what it never answered.
 CREATE INDEX mirrors_open ON mirrors (conn, accepted_at, expires_at) WHERE ended_at IS NULL;
+CREATE INDEX mirrors_paused ON mirrors (pause_expires_at) WHERE pause_expires_at IS NOT NULL;
 CREATE INDEX mirrors_killed ON mirrors (kill_expires_at) WHERE ended_at IS NULL AND kill_expires_at IS NOT NULL;
+
+-- Questions of agents on spokes, as these say, and what was answered from here. They go with their mirror.
+CREATE TABLE inquiries (
+    conn         uuid NOT NULL,
+    id           uuid NOT NULL,
+    task         uuid NOT NULL REFERENCES mirrors ON DELETE CASCADE,
+    attempt      int NOT NULL,             -- 0 = only what became of it is known
+    seq          bigint NOT NULL,          -- of the newest report on it
+    question     text NOT NULL,
+    options      text[] NOT NULL,
+    fallback     text NOT NULL,
+    data         text NOT NULL,
+    received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),   -- lists are in its order: the spoke's clock may say anything
+    asked_at     timestamptz NOT NULL,     -- by the spoke's clock, as deadline and answered_at
+    deadline     timestamptz NOT NULL,
+    outcome      text,                     -- as in questions
+    answer       text NOT NULL DEFAULT '',
+    reason       text NOT NULL DEFAULT '',
+    answered_by  text NOT NULL DEFAULT '',
+    answered_at  timestamptz,
+    sent         jsonb,                    -- the answer that this hub sent last: what, by whom, when; null = none
+    command      uuid,                     -- that message, while it is on its way
+    PRIMARY KEY (conn, id)
+);
+CREATE INDEX inquiries_open ON inquiries (conn, received_at) WHERE outcome IS NULL;
+CREATE INDEX inquiries_task ON inquiries (task);
+CREATE INDEX inquiries_short ON inquiries (substring(uuid_send(id) FROM 12));
+CREATE INDEX inquiries_command ON inquiries (command) WHERE command IS NOT NULL;
+
+-- What the feed was told last of an agent by the heartbeats of its spoke: its progress, and that it overruns.
+CREATE TABLE agent_news (
+    task      uuid NOT NULL REFERENCES mirrors ON DELETE CASCADE,
+    kind      text NOT NULL CONSTRAINT news_kind_is_known CHECK (kind IN ('progress', 'overrun')),
+    conn      uuid NOT NULL,
+    attempt   int NOT NULL,
+    said_at   bigint NOT NULL,   -- when the agent said it, ms since 1970 by its spoke's clock; 0 = that is not told
+    progress  jsonb,             -- null = it is about none
+    told_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (task, kind)
+) WITH (fillfactor = 50);
 
 -- The environment of orders that the hub may give to another spoke, until one has taken it:
 -- encrypted to this hub's own sealing key.
@@ -1053,6 +1114,7 @@ CREATE TABLE schedules (
     overlap      text NOT NULL,              -- what becomes of it while its last agent has not ended
     state        text NOT NULL DEFAULT 'active',
     why          text NOT NULL DEFAULT '',   -- it is paused
+    restored     boolean NOT NULL DEFAULT false, -- by a restore, and by nobody
     template     jsonb NOT NULL,             -- the order, without values
     box          bytea,                      -- its values, encrypted to this hub's own sealing key; null = it has none
     next_due_at  timestamptz,                -- null = it is paused
@@ -1225,14 +1287,15 @@ CREATE TABLE peer_checkpoints (
 CREATE TABLE new_events (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,   -- of changes of one thing the later one has the higher
     at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    kind      text NOT NULL CONSTRAINT event_kind_is_known CHECK (kind IN ('task', 'connection', 'link', 'started', 'restored')),
+    kind      text NOT NULL CONSTRAINT event_kind_is_known CHECK (kind IN ('task', 'progress', 'overrun', 'connection', 'link', 'started', 'restored')),
     task      uuid,
     conn      uuid,
     previous  text NOT NULL DEFAULT '',        -- state of the task
     state     text NOT NULL DEFAULT '',
     reason    text NOT NULL DEFAULT '',
     attempt   int NOT NULL DEFAULT 0,
-    accepted  boolean NOT NULL DEFAULT false   -- by its spoke
+    accepted  boolean NOT NULL DEFAULT false,  -- by its spoke
+    progress  jsonb                            -- as the agent said it
 );
 CREATE TABLE events (
     seq       bigint PRIMARY KEY,
@@ -1244,8 +1307,12 @@ CREATE TABLE events (
     state     text NOT NULL,
     reason    text NOT NULL,
     attempt   int NOT NULL,
-    accepted  boolean NOT NULL
+    accepted  boolean NOT NULL,
+    progress  jsonb
 );
+
+-- Whoever enables a webhook holds it while these are looked for.
+CREATE INDEX events_restored ON events (seq) WHERE kind = 'restored';
 
 -- The number of the last event.
 CREATE TABLE event_numbers (
@@ -1267,6 +1334,11 @@ BEGIN
     VALUES ('task', NEW.task, NEW.conn, OLD.state::text, NEW.state::text, NEW.reason, NEW.attempt, NEW.accepted_at IS NOT NULL);
     RETURN NULL;
 END $$;
+CREATE FUNCTION note_news() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO new_events (kind, task, conn, attempt, progress) VALUES (NEW.kind, NEW.task, NEW.conn, NEW.attempt, NEW.progress);
+    RETURN NULL;
+END $$;
 CREATE FUNCTION note_connection() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO new_events (kind, conn, state, reason) VALUES ('connection', NEW.id, NEW.state, NEW.state_reason);
@@ -1278,6 +1350,7 @@ CREATE TRIGGER mirrors_came AFTER INSERT ON mirrors REFERENCING NEW TABLE AS cam
 CREATE TRIGGER mirrors_changed AFTER UPDATE ON mirrors FOR EACH ROW
     WHEN ((NEW.state, NEW.reason, NEW.attempt, NEW.conn, NEW.accepted_at IS NULL) IS DISTINCT FROM (OLD.state, OLD.reason, OLD.attempt, OLD.conn, OLD.accepted_at IS NULL))
     EXECUTE FUNCTION note_mirror();
+CREATE TRIGGER news_came AFTER INSERT OR UPDATE ON agent_news FOR EACH ROW EXECUTE FUNCTION note_news();
 CREATE TRIGGER connections_came AFTER INSERT ON connections FOR EACH ROW EXECUTE FUNCTION note_connection();
 CREATE TRIGGER connections_changed AFTER UPDATE ON connections FOR EACH ROW
     WHEN ((NEW.state, NEW.state_reason) IS DISTINCT FROM (OLD.state, OLD.state_reason)) EXECUTE FUNCTION note_connection();
@@ -1287,10 +1360,10 @@ CREATE FUNCTION number_events(most int, OUT numbered bigint, OUT upto bigint) LA
     WITH held AS MATERIALIZED (
         SELECT last FROM event_numbers FOR UPDATE
     ), taken AS (
-        DELETE FROM new_events WHERE id IN (SELECT id FROM new_events ORDER BY id LIMIT most) RETURNING *
+        DELETE FROM new_events WHERE id <= (SELECT max(id) FROM (SELECT id FROM new_events ORDER BY id LIMIT most) AS first) RETURNING *
     ), numbered AS (
-        INSERT INTO events (seq, at, kind, task, conn, previous, state, reason, attempt, accepted)
-        SELECT last + row_number() OVER (ORDER BY id), at, kind, task, conn, previous, state, reason, attempt, accepted FROM taken, held RETURNING seq
+        INSERT INTO events (seq, at, kind, task, conn, previous, state, reason, attempt, accepted, progress)
+        SELECT last + row_number() OVER (ORDER BY id), at, kind, task, conn, previous, state, reason, attempt, accepted, progress FROM taken, held RETURNING seq
     ), counted AS (
         UPDATE event_numbers SET last = n.last FROM (SELECT max(seq) AS last FROM numbered) AS n WHERE n.last IS NOT NULL
     )
@@ -1322,6 +1395,7 @@ CREATE TABLE webhooks (
     state          text NOT NULL DEFAULT 'active' CONSTRAINT webhook_state_is_known CHECK (state IN ('active', 'disabled')),
     why            text NOT NULL DEFAULT '',    -- it is disabled
     cursor         bigint NOT NULL,             -- the last event for which there is a delivery, or was none to make
+    given_up       bigint,                      -- first event of those that were given up as it was disabled
     key            uuid NOT NULL,               -- that signs, and
     old_key        uuid,                        -- that signs, too,
     old_key_until  timestamptz,                 -- until then
@@ -1333,6 +1407,7 @@ CREATE TABLE webhooks (
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+    CONSTRAINT name_is_no_id CHECK (name !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'),
     CONSTRAINT failures_have_begun CHECK ((failures > 0) = (failing_since IS NOT NULL))
 ) WITH (fillfactor = 50);
 
@@ -1341,6 +1416,7 @@ CREATE TABLE webhook_deliveries (
     n             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id            text NOT NULL CONSTRAINT an_event_is_delivered_once UNIQUE,   -- as the receiver is told: of webhook and event
     webhook       uuid NOT NULL REFERENCES webhooks ON DELETE CASCADE,
+    first         bigint,                       -- number of the event, or of the first of those of which it tells; null = a test
     type          text NOT NULL,
     body          text NOT NULL,
     at            timestamptz NOT NULL,         -- of the event
@@ -1478,7 +1554,9 @@ BEGIN
     DELETE FROM progress WHERE task = ANY (old);
     DELETE FROM questions WHERE task = ANY (old);
     DELETE FROM task_checkpoints WHERE task = ANY (old);
-    DELETE FROM ended e USING tasks t WHERE t.id = ANY (old) AND e.workspace = t.workspace AND e.state = t.state::text AND e.task = t.id;
+    DELETE FROM overruns WHERE task = ANY (old);
+    DELETE FROM pauses WHERE task = ANY (old);
+    DELETE FROM ended e USING tasks t WHERE t.id = ANY (old) AND e.workspace = t.workspace AND e.state = t.state::text AND e.archived IN (false, true) AND e.task = t.id;
     DELETE FROM task_bodies WHERE task = ANY (old);
     DELETE FROM tasks WHERE id = ANY (old);
     RETURN cardinality(old);
@@ -1595,21 +1673,32 @@ $$ SELECT reason IN ('kill_requested', 'operator', 'link_revoked') $$;
 CREATE FUNCTION is_asked(reason text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT reason IN ('kill_requested', 'operator', 'link_revoked', 'cancel_requested') $$;
 
+-- Of the orders to end an agent those count that its spoke has not refused: any, one that ends it in time, a kill.
+CREATE FUNCTION end_ordered(kills jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce(kills @? '$[*] ? (!(@.state == "refused"))', false) $$;
+CREATE FUNCTION end_limited(kills jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce(kills @? '$[*] ? (!(@.state == "refused") && !(@.cancel == "after"))', false) $$;
+CREATE FUNCTION kill_ordered(kills jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT coalesce(kills @? '$[*] ? (!(@.state == "refused") && !exists(@.cancel))', false) $$;
+
 -- Why an order ended that its hub had wanted to end: its kills were all cancels, or not.
 CREATE FUNCTION reason_of(kills jsonb) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
-$$ SELECT CASE WHEN EXISTS (SELECT FROM jsonb_array_elements(kills) AS k WHERE NOT k ? 'cancel') THEN 'kill_requested' ELSE 'cancel_requested' END $$;
+$$ SELECT CASE WHEN kill_ordered(kills) THEN 'kill_requested' ELSE 'cancel_requested' END $$;
 
 -- Where the end of an attempt leads (rows 4, 5, 8, 11, 17, 19 and 20 of the
 -- model's table), by what it counts as. A kill that was asked for wins over
 -- whatever the attempt says; a cancel lets it complete, fail or run out of time, and lets no other follow.
-CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int, parks int, asking boolean) RETURNS task_state
+CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int, max_retries int, max_losses int, reclaims int, parks int, asking boolean, pausing boolean) RETURNS task_state
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
     SELECT CASE WHEN is_kill(reason) THEN task_state 'cancelled'
         WHEN outcome = 'succeeded' THEN task_state 'completed' WHEN outcome = 'timed_out' THEN task_state 'expired'
         WHEN reason = 'cancel_requested' THEN CASE outcome WHEN 'failed' THEN task_state 'failed' ELSE 'cancelled' END
         WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'
-        WHEN outcome = 'blocked' THEN task_state 'blocked' WHEN outcome = 'released' THEN task_state 'queued'
+        WHEN outcome = 'blocked' THEN task_state 'blocked'
+        -- What is paused runs again by the word of who resumes it, also where it was lost for good.
+        WHEN pausing AND NOT (reclaims >= 100 AND parks >= 100) AND (outcome IN ('released', 'lost', 'interrupted', 'parked') OR outcome = 'failed' AND NOT final AND retries < max_retries) THEN task_state 'paused'
+        WHEN outcome = 'released' THEN task_state 'queued'
         WHEN outcome = 'failed' AND NOT final AND retries < max_retries THEN task_state 'queued'
         WHEN outcome = 'lost' AND retries < max_losses THEN CASE WHEN asking THEN task_state 'awaiting_input' ELSE task_state 'queued' END   -- the answer leads on
         WHEN outcome = 'interrupted' AND reclaims < 100 THEN task_state 'queued'
@@ -1656,7 +1745,7 @@ DECLARE
     here text := 'workspace = (SELECT nullif(current_setting(''spawnmesh.workspace'', true), ''''))';
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
-    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'questions', 'task_checkpoints', 'classes', 'counts', 'tallies',
+    FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'questions', 'task_checkpoints', 'overruns', 'classes', 'counts', 'tallies',
         'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'account_limits', 'claimers', 'audit'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);

@@ -45,8 +45,6 @@ CREATE VIEW limits WITH (security_invoker = true) AS
     UNION ALL
     SELECT 'lane', 0, l.workspace, l.name, 'lane', l.name, '', 0, 0, 0 FROM lanes l WHERE l.state IN ('paused', 'disabled')
     UNION ALL
-    SELECT 'limit', 0, a.workspace, a.account, 'account', a.account, '', 0, 0, 0 FROM account_limits a WHERE a.until > clock_timestamp()
-    UNION ALL
     SELECT 'quota', q.id, q.workspace, q.name, q.scope, q.target, '', least(
         q.concurrent - (SELECT count(*) FROM quota_uses u JOIN leases l ON l.task = u.task AND l.attempt = u.attempt WHERE u.quota = q.id),
         q.per_window - (SELECT count(*) FROM quota_uses u WHERE u.quota = q.id AND u.at > now() - q.win)), 0, 0
@@ -61,8 +59,8 @@ CREATE VIEW limits WITH (security_invoker = true) AS
 CREATE TYPE binding AS (class int, what text, id int, name text, dimension text, room bigint, escrow bigint, own bigint, at_least bigint, at_most bigint);
 
 -- What binds classes of a workspace, for a claimer ('' = whoever claims); each limit is
--- measured once. Of a class whose connection may not start anything, and of one of cards whose
--- account has no budget, it says so as well: the account of an agent is whose limits it meets.
+-- measured once. Of a class whose connection may not start anything, of one whose account has met a limit, and of
+-- one of cards whose account has no budget, it says so as well: the account of an agent is whose limits it meets.
 -- +goose StatementBegin
 CREATE FUNCTION bindings(ws text, claimer text, of_classes int[]) RETURNS SETOF binding LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -77,6 +75,8 @@ BEGIN
     UNION ALL
     SELECT c.id, x.what, 0, x.name, '', 0, 0, 0, 1, 1 FROM c, LATERAL (
         SELECT 'connection' AS what, '' AS name WHERE c.conn IS NOT NULL AND NOT EXISTS (SELECT FROM grants_in_force g WHERE g.conn = c.conn)
+        UNION ALL
+        SELECT 'limit', a.account FROM account_limits a WHERE a.workspace = ws AND a.account = c.account AND a.until > clock_timestamp()
         UNION ALL
         SELECT 'account', c.account WHERE c.account <> '' AND c.kind = 'card' AND NOT EXISTS (SELECT FROM budgets b WHERE b.workspace = ws AND b.scope = 'account' AND b.target = c.account)
     ) AS x;

@@ -78,6 +78,9 @@ export class Agents {
     tx.answer(m, "agent.state", { task: t.task, state: t.state, reason: t.reason, attempt: t.attempt, at: Date.now() });
   }
 
+  // pause is one of the things that a spoke may leave out.
+  pause(tx, m, body) { tx.refuse(m, "CONFLICT", "this spoke does not pause agents", body.task); }
+
   re(t, attempt) { return { id: t.order.id, sha256: t.order.sha256, attempt, fence: attempt && attempt !== t.attempt ? t.attempts[attempt].fence : t.fence }; }
   reKill(k) { return { id: k.id, sha256: k.sha256, attempt: 0, fence: 0 }; }
   started(t) { const a = t.attempts[t.attempt]; return { task: t.task, attempt: t.attempt, pid: a.pid ?? 0, at: a.at }; }
@@ -175,7 +178,7 @@ export class Agents {
         return this.end(tx, now, { state: state || "cancelled", ...byKill(t.kills), outcome, exit });
       }
       if ((outcome === "failed" || lost) && t.tries < most) {
-        Object.assign(now, { state: "queued", tries: t.tries + 1, next: Date.now() + 500 });
+        Object.assign(now, { state: "queued", tries: t.tries + 1, next: Date.now() + (t.body.backoff_ms || 500) });
         tx.put("task:" + t.task, now);
         return tx.send("agent.ended", { task: t.task, attempt: t.attempt, outcome, state: "queued", exit, at: Date.now(), next: now.next }, this.re(now, t.attempt));
       }

@@ -68,7 +68,7 @@ const code = ["string", (s) => /^([A-Z][A-Z0-9_]{0,63})?$/.test(s)];
 const levels = ["", "unmet", "none", "bubble", "landlock", "user", "user+bubble", "user+landlock"];
 const history = object({ base: count, from: count, until: free("integer"), sha256: free("string") });
 const recalled = object({ from: count, through: count, done: flag, tasks: list(object({ task: id, command: id, sha256: free("string"), attempt: count, state: free("string"),
-  reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag })), orders: list(free("string")) });
+  reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag, over: flag, word: count })), orders: list(free("string")) });
 const refused = list(object({ seq: count, code }), (l) => l.length <= 64);
 const ranges = list(object({ from: count, to: count }), (l) => l.length <= 256 && l.every((r, i) => r.from <= r.to && r.from > (l[i - 1]?.to ?? 0)));
 const numbering = object({ sent: count, base: count, stored: object(numbers), digest: history, ask: list(count, (l) => l.length <= 256),
@@ -86,7 +86,7 @@ export const kinds = {
       (l) => l.length <= 256 && new Set(l.map((e) => e.name.toUpperCase())).size === l.length, "BAD_ENV"),
     sealed: object({ key: ["string", (s) => /^x25519:[\w-]{43}$/.test(s)], mark: ["base64", (b) => b.length === 32], box: ["base64", (b) => b.length >= 50] }),
     capabilities: list(["string", (s) => /^[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}$/.test(s)], (l) => l.length <= 256),
-    priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], max_retries: ["integer", within(0, 100)],
+    priority: ["integer", within(-100, 100)], timeout_ms: ["integer", within(0, 2592000000)], estimate_ms: ["integer", within(0, 2592000000)], backoff_ms: ["integer", within(0, 3600000)], max_retries: ["integer", within(0, 100)],
     on_loss: ["string", (s) => ["", "fail", "rerun"].includes(s)],
     trace: ["string", (s) => s === "" || /^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/.test(s)],
     retry_of: ["string", (s) => s === "" || /^[0-9a-f-]{36}$/.test(s)],
@@ -99,6 +99,7 @@ export const kinds = {
     return b.runtime === "exec" ? b.argv.length > 0 && b.argv[0] !== "" : b.argv.length === 0;
   }],
   "agent.kill": ["command", { task: id, reason: text(1024, 1), grace_ms: ["integer", within(0, 600000)], cancel: ["string", (s) => ["", "now", "after"].includes(s)] }],
+  "agent.pause": ["command", { task: id, number: ["integer", within(1, Number.MAX_SAFE_INTEGER)], paused: flag, reason: text(1000) }],
   "agent.status": ["command", { task: id }],
   "agent.output_stored": ["peer", { streams: list(object({ task: id, attempt: ["integer", within(1, 1000000)], stream: ["string", (s) => s === "stdout" || s === "stderr"],
     through: count, ended: flag, code }), (l) => l.length >= 1 && l.length <= 256) }],
@@ -112,23 +113,23 @@ export const kinds = {
       refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag,
       freeze: object({ number: ["integer", within(1, Number.MAX_SAFE_INTEGER)], frozen: flag, reason: text(1000), by: text(256), since: count }) }),
     slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), isolation: ["string", (s) => levels.includes(s)], stopping: flag, starts_none: text(1000), lease_ms: count,
-    version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count, progress: { current: count, total: count, unit: free("string"), step: free("string"), at: count } })) }],
+    version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count, sign: free("string"), idle_ms: count, slept_ms: count, overrun: flag, progress: { current: count, total: count, unit: free("string"), step: free("string"), at: count } })) }],
 };
 
 const empty = { string: "", integer: 0, boolean: false, list: [], object: undefined, base64: "" };
 const fits = { string: (v) => typeof v === "string", integer: Number.isSafeInteger, boolean: (v) => typeof v === "boolean", list: Array.isArray,
   object: (v) => typeof v === "object" && !Array.isArray(v), base64: (v) => typeof v === "string" && Buffer.from(v, "base64").toString("base64") === v };
 
-// typed fills in what is not there and refuses unknown names and other types.
-function typed([type, , inner], v) {
+// typed fills in what is not there and refuses other types, and where nothing but what is known may be there unknown names.
+function typed([type, , inner], v, strict) {
   if (!fits[type](v)) throw new Refused("BODY_JSON", `a value that is not ${type}`);
-  if (type === "list") return v.map((x) => typed(inner, x));
-  return type === "object" ? typedFields(inner, v) : v;
+  if (type === "list") return v.map((x) => typed(inner, x, strict));
+  return type === "object" ? typedFields(inner, v, strict) : v;
 }
-function typedFields(fields, v) {
-  const stray = Object.keys(v).find((name) => !fields[name]);
+function typedFields(fields, v, strict) {
+  const stray = strict && Object.keys(v).find((name) => !fields[name]);
   if (stray) throw new Refused("BODY_JSON", `there is no field ${stray}`);
-  return Object.fromEntries(Object.entries(fields).map(([name, f]) => [name, name in v ? typed(f, v[name]) : empty[f[0]]]));
+  return Object.fromEntries(Object.entries(fields).map(([name, f]) => [name, name in v ? typed(f, v[name], strict) : empty[f[0]]]));
 }
 function bounded(name, [type, bound, inner], v) {
   const refuse = (why, c = "VALIDATION") => { throw new Refused(c, `field ${name} ${why}`); };
@@ -143,7 +144,7 @@ function bounded(name, [type, bound, inner], v) {
 export function read(m) {
   const { kind, body } = m.header, [type, fields, whole] = kinds[kind] ?? [];
   if (type !== m.type || body.type !== kind + ".v1") throw new Refused("HDR_FIELD", "there is no such kind under this type");
-  const b = typedFields(fields, parse(m.body));
+  const b = typedFields(fields, parse(m.body), type === "command" || type === "keyset");
   for (const [name, f] of Object.entries(fields)) bounded(name, f, b[name]);
   if (whole && !whole(b)) throw new Refused("VALIDATION", "argv does not fit the runtime");
   return b;

@@ -2,7 +2,7 @@
 import { Dropped, Refused, kidOf, open, timely } from "./wire.mjs";
 import { read } from "./bodies.mjs";
 
-const taken = ["agent.spawn", "agent.kill", "agent.status", "agent.output_stored", "peer.keyset", "peer.received", "peer.revoked"];
+const taken = ["agent.spawn", "agent.kill", "agent.pause", "agent.status", "agent.output_stored", "peer.keyset", "peer.received", "peer.revoked"];
 const unstored = ["agent.output_stored", "peer.received", "peer.revoked", "peer.heartbeat"];
 const grave = ["TIME_TTL", "BODY_DIGEST", "BODY_JSON", "VALIDATION", "REPLAY_DIFF"];
 
@@ -27,6 +27,7 @@ export class Inbox {
     } catch (err) {
       if (err instanceof Dropped) return void (["CONN_UNKNOWN", "EPOCH_STALE"].includes(err.code) || this.blame(err.code));
       if (!(err instanceof Refused)) throw err;
+      if (err.code === "TIME_FUTURE") return; // it comes again, and is taken when the clock that is wrong was set
       m.refused = err;
     }
     if (m.refused && grave.includes(m.refused.code)) this.blame(m.refused.code);
@@ -96,7 +97,7 @@ export class Inbox {
 
   refuse(tx, m, { code, why }) {
     const task = m.parsed?.task;
-    if (["agent.spawn", "agent.kill", "agent.status"].includes(m.header.kind)) tx.refuse(m, code, why, task);
+    if (["agent.spawn", "agent.kill", "agent.pause", "agent.status"].includes(m.header.kind)) tx.refuse(m, code, why, task);
   }
 
   act(tx, m) {
@@ -104,6 +105,7 @@ export class Inbox {
     switch (m.header.kind) {
       case "agent.spawn": return agents.spawn(tx, m, m.parsed);
       case "agent.kill": return agents.kill(tx, m, m.parsed);
+      case "agent.pause": return agents.pause(tx, m, m.parsed);
       case "agent.status": return agents.status(tx, m, m.parsed);
       case "peer.keyset": return this.keySet(tx, m);
     }

@@ -103,7 +103,7 @@ export function open(raw, peer) {
   drop(h.aud !== peer.self, "AUD_MISMATCH");
   drop(h.conn !== peer.conn, "CONN_UNKNOWN");
   drop(h.epoch !== 1, "EPOCH_STALE");
-  return { type, header: h, kids, body, raw, digest: hex(bytes), sealOf: hex(JSON.stringify({ ...h, seq: 0, kid: "" })) };
+  return { type, header: h, kids, body, raw, digest: hex(bytes), sealOf: hex(JSON.stringify({ ...h, seq: 0, kid: "", iat: 0, exp: 0 })) };
 }
 
 function rootOf(r, n, i, nodes) {

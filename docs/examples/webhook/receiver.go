@@ -1,6 +1,6 @@
 //go:build ignore
 
-// A receiver of webhooks: it verifies what it is told, and prints each event once.
+// Command receiver takes webhooks: it verifies what it is told, and prints each event once.
 //
 //	go run receiver.go whpk_... 127.0.0.1:8443 cert.pem key.pem
 package main

@@ -56,7 +56,7 @@ func accept(ctx context.Context, o options) (err error) {
 	r := acceptResult{Origin: record.Here()}
 	var meshes []*fleet.Mesh
 	for _, ended := range []int{shortHistory, o.history} {
-		m, err := hubWithHistory(ctx, o.bin, ended)
+		m, err := hubWithHistory(ctx, o.bin, ended, 0)
 		if m != nil {
 			defer func() { _ = m.Stop(context.WithoutCancel(ctx)) }()
 		}
@@ -82,8 +82,8 @@ func accept(ctx context.Context, o options) (err error) {
 }
 
 // hubWithHistory runs a hub that a spoke has joined, and writes into its database what so many
-// orders have left behind.
-func hubWithHistory(ctx context.Context, bin string, ended int) (*fleet.Mesh, error) {
+// orders have left behind, and what so many agents that run stand for. The spoke is away.
+func hubWithHistory(ctx context.Context, bin string, ended, running int) (*fleet.Mesh, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return nil, err
@@ -108,12 +108,12 @@ func hubWithHistory(ctx context.Context, bin string, ended int) (*fleet.Mesh, er
 		return m, errors.Join(fmt.Errorf("connecting to the hub's database: %w", err), guest.Close())
 	}
 	// The owner of the tables does not see their rows, and nobody but it may vacuum them.
-	for _, sql := range []string{`SET ROLE spawnmesh_engine`, fmt.Sprintf(endedMirrors, ended), endedOrders, confirmed, lastNumber, `RESET ROLE`, `VACUUM ANALYZE`} {
+	for _, sql := range []string{`SET ROLE spawnmesh_engine`, fmt.Sprintf(endedMirrors, ended), fmt.Sprintf(openMirrors, ended+1, ended+running), endedOrders, confirmed, lastNumber, `RESET ROLE`, `VACUUM ANALYZE`} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return m, errors.Join(fmt.Errorf("%s: %w", sql, err), conn.Close(ctx), guest.Close())
 		}
 	}
-	fmt.Fprintf(os.Stderr, "%d ended: filled in %s\n", ended, time.Since(began).Round(time.Second))
+	fmt.Fprintf(os.Stderr, "%d ended, %d running: filled in %s\n", ended, running, time.Since(began).Round(time.Second))
 	if err := errors.Join(conn.Close(ctx), guest.Close()); err != nil {
 		return m, err
 	}
@@ -126,6 +126,9 @@ const (
 	endedMirrors = `INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, expires_at, accepted_at, started_at, ended_at)
 		SELECT x.id, c.id, 'agent', 'completed', x.id, '', 'key-' || x.id, '', 'bench', '{}', now() + interval '1 day', now(), now(), now()
 		FROM (SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id FROM generate_series(1, %d) AS n) AS x, connections c`
+	openMirrors = `INSERT INTO mirrors (task, conn, title, state, command, command_digest, idempotency_key, request_digest, created_by, spec, labels, expires_at, accepted_at, started_at)
+		SELECT x.id, c.id, 'agent', 'running', x.id, '', 'key-' || x.id, '', 'bench', '{}', jsonb_build_object('team', 'red'), now() + interval '1 day', now(), now()
+		FROM (SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id FROM generate_series(%d, %d) AS n) AS x, connections c`
 	endedOrders = `INSERT INTO outbox (id, conn, seq, queue, kind, digest, task, exp, envelope)
 		SELECT task, m.conn, s.last + row_number() OVER (ORDER BY task), 'run', 'agent.spawn', '', task, now() + interval '1 day', 'x' FROM mirrors m JOIN sequences s USING (conn)`
 	confirmed  = `UPDATE confirmed c SET numbers = int8multirange(int8range(1, (SELECT max(seq) + 1 FROM outbox o WHERE o.conn = c.conn)))`

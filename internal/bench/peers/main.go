@@ -3,6 +3,7 @@
 //	peers bare     a pipeline that does nothing but what a spawn cannot do without
 //	peers nex      a node of Nex, which starts workloads over NATS as well
 //	peers accept   the same order at two hubs, one of which has a long history
+//	peers read     the same questions at two hubs, one of which has a long history and many agents
 //
 // Both sides of a comparison do the same number of spawns in one run, in turns, each in
 // processes of its own: a slow minute of the machine meets both.
@@ -36,10 +37,11 @@ type options struct {
 	inFlight int
 	nex      string // program of Nex
 	history  int    // mirrors that have ended
+	running  int    // mirrors of agents that run, of read
 	result   bool   // of contend: the end of a spawn is reported as well
 }
 
-var measures = map[string]func(context.Context, options) error{"bare": compareBare, "contend": contend, "nex": compareNex, "accept": accept}
+var measures = map[string]func(context.Context, options) error{"bare": compareBare, "contend": contend, "nex": compareNex, "accept": accept, "read": read}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,7 +55,7 @@ func main() {
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 || measures[args[0]] == nil {
-		return errors.New("name what to measure: bare, nex or accept")
+		return errors.New("name what to measure: bare, nex, accept or read")
 	}
 	var o options
 	f := flag.NewFlagSet("peers "+args[0], flag.ContinueOnError)
@@ -64,11 +66,12 @@ func dispatch(ctx context.Context, args []string) error {
 	f.IntVar(&o.inFlight, "in-flight", 256, "how many are under way at a time")
 	f.StringVar(&o.nex, "nex", os.Getenv("NEX"), "the program nex, version 0.4 (default: $NEX)")
 	f.IntVar(&o.history, "history", 1_000_000, "orders that have ended, at the hub with a long history")
+	f.IntVar(&o.running, "running", 10_000, "of read: agents that run, at the hub with a long history")
 	f.BoolVar(&o.result, "result", false, "of contend, one run of the bare pipeline: report the end of a spawn as well")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
-	if f.NArg() > 0 || o.rounds < 1 || o.count < 1 || o.inFlight < 1 || o.history < 1 {
+	if f.NArg() > 0 || o.rounds < 1 || o.count < 1 || o.inFlight < 1 || o.history < 1 || o.running < 1 {
 		return fmt.Errorf("numbers are at least 1, and nothing follows the flags: see peers %s -help", args[0])
 	}
 	return measures[args[0]](ctx, o)

@@ -27,7 +27,7 @@ type Targets struct {
 	Daemon   int    // process of the spoke
 	Shim     int    // process of this attempt's shim; 0 = the parent
 	Abstract string // abstract socket of the spoke
-	Port     int    // TCP port of the spoke on the loopback
+	Loopback string // where the spoke listens on the loopback: a TCP address
 	Shared   int    // System V shared memory of another user; -1 = there is none
 	Terminal string // terminal of the spoke's user; "" = there is none
 

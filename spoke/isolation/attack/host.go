@@ -2,10 +2,8 @@ package attack
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,7 +11,7 @@ import (
 var onHost = []Attack{
 	{"connect-abstract", "connect to an abstract socket of the spoke", false, 6, func(t Targets) error { return connect("unix", "@"+t.Abstract) }},
 	{"connect-port", "connect to a port of the spoke", false, 4, func(t Targets) error {
-		return connect("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port)))
+		return connect("tcp", t.Loopback)
 	}},
 	{"write-terminal", "write to a terminal of the spoke's user", true, 1, func(t Targets) error { return write(t.Terminal) }},
 	{"read-packets", "read the packets of the host", true, needsRoot, func(Targets) error { return openSocket(unix.AF_PACKET, unix.SOCK_RAW) }},

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	protocolVersion = 3
+	protocolVersion = 5       // with each change of what is sent
 	handshakeBytes  = 4 << 10 // what an unproven peer may send at a time
 )
 

@@ -12,13 +12,25 @@ import (
 // another host or after a restart. The zero Instant stands for "never".
 type Instant int64
 
-const clockBoottime = 7 // CLOCK_BOOTTIME of clock_gettime(2)
+// Clocks of clock_gettime(2).
+const (
+	clockMonotonic = 1 // CLOCK_MONOTONIC, which stands still while the machine sleeps
+	clockBoottime  = 7 // CLOCK_BOOTTIME
+)
 
 // Boottime returns the present instant.
-func Boottime() Instant {
+func Boottime() Instant { return read(clockBoottime) }
+
+// Slept returns how long this machine has slept since it started. Only the difference of two of them counts.
+func Slept() time.Duration {
+	awake := read(clockMonotonic)
+	return Boottime().Sub(awake)
+}
+
+func read(clock uintptr) Instant {
 	var ts syscall.Timespec
 	// The call has no failure for a clock every kernel since 2.6.39 has.
-	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&ts)), 0)
 	return Instant(ts.Nano())
 }
 

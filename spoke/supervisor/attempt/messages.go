@@ -11,6 +11,7 @@ import (
 type Request struct {
 	Renew Instant // the new deadline; 0 = the present one
 	Kill  *KillOrder
+	Pause *bool // whether it is to stand still
 }
 
 // A KillOrder asks a shim to end its tree.
@@ -35,6 +36,23 @@ type Running struct {
 	Unlimited string
 	Shim      int
 	Cgroup    string
+	Pause     Pause
+}
+
+// A Pause says whether a tree stands still, and for how long it did.
+type Pause struct {
+	Since   Instant       // it does; 0 = it does not
+	Stood   time.Duration // in all, before
+	Partly  bool          // some of it may run all the same
+	Problem string        // that keeps it from going on; "" = none
+}
+
+// Total is for how long the tree has stood still until now.
+func (p Pause) Total(now Instant) time.Duration {
+	if p.Since == 0 {
+		return p.Stood
+	}
+	return p.Stood + now.Sub(p.Since)
 }
 
 // SendAttempt tells a shim what to run.
@@ -86,6 +104,10 @@ func (c *Conn) SendRequest(q Request) error {
 		w.text(q.Kill.Reason)
 		w.number(int64(q.Kill.Grace))
 	}
+	w.flag(q.Pause != nil)
+	if q.Pause != nil {
+		w.flag(*q.Pause)
+	}
 	return c.send(kindRequest, w, sendTime)
 }
 
@@ -99,6 +121,10 @@ func (c *Conn) ReceiveRequest() (Request, error) {
 	q := Request{Renew: Instant(r.number())}
 	if r.flag() {
 		q.Kill = &KillOrder{Reason: r.text(), Grace: time.Duration(r.number())}
+	}
+	if r.flag() {
+		on := r.flag()
+		q.Pause = &on
 	}
 	if err := r.end(); err != nil {
 		return Request{}, plain.Wrap("receiving a request", err)
@@ -118,6 +144,10 @@ func (c *Conn) SendReport(r Report) error {
 		w.text(r.Running.Unlimited)
 		w.number(int64(r.Running.Shim))
 		w.text(r.Running.Cgroup)
+		w.number(int64(r.Running.Pause.Since))
+		w.number(int64(r.Running.Pause.Stood))
+		w.flag(r.Running.Pause.Partly)
+		w.text(r.Running.Pause.Problem)
 		return c.send(kindRunning, w, sendTime)
 	case r.Failed != nil:
 		w.text(string(r.Failed.Reason))
@@ -140,6 +170,7 @@ func (c *Conn) ReceiveReport() (Report, error) {
 		report.Running = &Running{
 			Pid: int(r.number()), StartedAt: time.Unix(0, r.number()).UTC(), Begun: Instant(r.number()),
 			Level: r.text(), Unlimited: r.text(), Shim: int(r.number()), Cgroup: r.text(),
+			Pause: Pause{Since: Instant(r.number()), Stood: time.Duration(r.number()), Partly: r.flag(), Problem: r.text()},
 		}
 	case kindFailed:
 		report.Failed = &StartError{Reason: Reason(r.text()), Path: r.text(), Text: r.text()}

@@ -2,8 +2,12 @@ package attempt
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"strings"
@@ -13,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
+
+var update = flag.Bool("update", false, "write the golden file of a new version")
 
 // A buffer is a socket whose other side has said all it will, and listens.
 type buffer struct{ bytes.Buffer }
@@ -38,12 +44,17 @@ func TestMessagesArrive(t *testing.T) {
 			Slack: time.Duration(number.Draw(t, "slack")), NoCgroup: rapid.Bool().Draw(t, "cgroup"),
 		}}
 		q := Request{Renew: Instant(number.Draw(t, "renew"))}
+		if rapid.Bool().Draw(t, "pause") {
+			on := rapid.Bool().Draw(t, "on")
+			q.Pause = &on
+		}
 		if rapid.Bool().Draw(t, "kill") {
 			q.Kill = &KillOrder{Reason: text.Draw(t, "reason"), Grace: time.Duration(number.Draw(t, "kill grace"))}
 		}
 		r := Running{
 			Pid: int(number.Draw(t, "pid")), StartedAt: time.Unix(0, number.Draw(t, "at")).UTC(), Begun: Instant(number.Draw(t, "begun")),
 			Level: text.Draw(t, "level"), Unlimited: text.Draw(t, "unlimited"), Shim: int(number.Draw(t, "shim")), Cgroup: text.Draw(t, "group"),
+			Pause: Pause{Since: Instant(number.Draw(t, "since")), Stood: time.Duration(number.Draw(t, "stood")), Partly: rapid.Bool().Draw(t, "partly"), Problem: text.Draw(t, "problem")},
 		}
 		f := StartError{Reason: Reason(text.Draw(t, "why")), Path: text.Draw(t, "path"), Text: text.Draw(t, "text")}
 
@@ -78,16 +89,43 @@ func frames(t require.TestingT) [][]byte {
 		list = append(list, b.Bytes())
 	}
 	add(func(c *Conn) error {
-		return c.SendAttempt(Attempt{Token: "t", Spec: Spec{Marker: "m", Argv: []string{"/bin/true", "x"}, Env: []string{"A=b"}, Dir: "/"}}, time.Second)
+		return c.SendAttempt(Attempt{Token: "t", Spec: Spec{Marker: "m", Argv: []string{"/bin/true", "x"}, Env: []string{"A=b"}, Secrets: []string{"s"}, Dir: "/",
+			Timeout: 1, Grace: 2, OutputCap: 3, Deadline: 4, Slack: 5, NoCgroup: true,
+			Limits:  Limits{Memory: 6, Pids: 7, CPU: 8, CPUs: 9, Disk: 10, Inodes: 11, FileSize: 12, Written: 13, Idle: 14, Files: 15},
+			Counted: Counted{Dirs: []string{"d"}, Shared: []string{"e"}},
+			Confine: Confine{User: User{ID: 16, Reaper: 17}, Landlock: true, Read: []string{"f"}, Write: []string{"g"}, AnyPort: true, Ports: []int64{18}, Wrap: []string{"h"}}}}, time.Second)
+	})
+	on := true
+	add(func(c *Conn) error {
+		return c.SendRequest(Request{Renew: 7, Kill: &KillOrder{Reason: "why", Grace: 3}, Pause: &on})
 	})
 	add(func(c *Conn) error {
-		return c.SendRequest(Request{Renew: 7, Kill: &KillOrder{Reason: "why", Grace: 3}})
+		return c.SendReport(Report{Running: &Running{Pid: 1, StartedAt: time.Unix(0, 2), Begun: 3, Level: "tree", Unlimited: "u", Shim: 4, Cgroup: "/c",
+			Pause: Pause{Since: 5, Stood: 6, Partly: true, Problem: "p"}}})
 	})
-	add(func(c *Conn) error { return c.SendReport(Report{Running: &Running{Pid: 1, Level: "tree"}}) })
 	add(func(c *Conn) error { return c.SendReport(Report{Failed: &StartError{NotFound, "/x", "none"}}) })
 	add(func(c *Conn) error { return c.hello(protocolVersion, "n") })
 	add(func(c *Conn) error { return c.sendProof(proof{"n", "c"}) })
 	return list
+}
+
+// Spoke and shim may be of different versions of this program, which the version of the protocol tells apart: what is sent
+// changes with it alone. The golden file of a new version is written by -update.
+func TestTheVersionNamesWhatIsSent(t *testing.T) {
+	t.Parallel()
+	var said []string
+	for _, f := range frames(t) {
+		said = append(said, hex.EncodeToString(f))
+	}
+	now, file := strings.Join(said, "\n")+"\n", fmt.Sprintf("testdata/frames.%d.golden", protocolVersion)
+	if _, err := os.Stat(file); *update && errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, os.WriteFile(file, []byte(now), 0o600))
+	}
+
+	want, err := os.ReadFile(file)
+
+	require.NoError(t, err)
+	require.Equal(t, string(want), now, "a change of what is sent needs another protocolVersion")
 }
 
 // receivers are who may get a frame.

@@ -128,12 +128,25 @@ func (s *shim) tell(e attempt.Exit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.told = e.Record()
+	s.tellAll(attempt.Report{Exit: s.told})
+}
+
+// tellAll is called with mu.
+func (s *shim) tellAll(r attempt.Report) {
 	for w, joined := range s.peers {
-		if joined && w.SendReport(attempt.Report{Exit: s.told}) != nil {
+		if joined && w.SendReport(r) != nil {
 			_ = w.Close()
 			delete(s.peers, w)
 		}
 	}
+}
+
+// tellPause tells every spoke, now and those that come later, whether the tree stands still.
+func (s *shim) tellPause(p attempt.Pause) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run.Pause = p
+	s.tellAll(attempt.Report{Running: &s.run})
 }
 
 // hangUp ends every attend and every handshake.

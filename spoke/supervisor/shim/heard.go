@@ -14,13 +14,15 @@ type heard struct {
 	at    atomic.Int64 // after that, in nanoseconds
 }
 
+func (h *heard) now() { h.at.Store(int64(time.Since(h.begun))) }
+
 // listenFor takes note of what the agent writes, as far as a limit needs it.
 func (s *shim) listenFor(c *capture) {
 	if s.Limits.Idle == 0 && s.Limits.Written == 0 {
 		return
 	}
 	c.heard = func(total int64) {
-		s.heard.at.Store(int64(time.Since(s.heard.begun)))
+		s.heard.now()
 		if above(total, s.Limits.Written) {
 			s.breach(attempt.Breach{Limit: attempt.OutputLimit, Unit: attempt.Bytes, Allowed: s.Limits.Written, Measured: total})
 		}
@@ -35,7 +37,7 @@ func (s *shim) quiet() time.Duration {
 // idleEnd is when the agent has written nothing for too long, should it write nothing until
 // then; 0 = never.
 func (s *shim) idleEnd() attempt.Instant {
-	if s.Limits.Idle == 0 {
+	if s.Limits.Idle == 0 || s.run.Pause.Since != 0 { // what stands still cannot write, and begins anew
 		return 0
 	}
 	return attempt.Boottime().Add(s.Limits.Idle - s.quiet())

@@ -11,10 +11,26 @@ const redacted = "[redacted]"
 // longest of them. All that several texts cover together, or one behind the other, becomes one
 // mark.
 type redactor struct {
-	texts  [256][]string // by their first byte
-	held   []byte        // the end of what came, which may go on as one of the texts
-	hidden int           // how much of held belongs to a text that was found before
-	marked bool          // the mark stands for the byte that was passed on last
+	texts  *[256][]string // by their first byte
+	held   []byte         // the end of what came, which may go on as one of the texts
+	hidden int            // how much of held belongs to a text that was found before
+	marked bool           // the mark stands for the byte that was passed on last
+}
+
+// Redacting returns what takes texts out of one that is there as a whole. It may be called by several at once.
+func Redacting(texts []string) func(text string) string {
+	made := newRedactor(texts)
+	if made == nil {
+		return func(text string) string { return text }
+	}
+	return func(text string) string {
+		var kept []byte
+		keep := func(b []byte) { kept = append(kept, b...) }
+		r := redactor{texts: made.texts}
+		r.put([]byte(text), keep)
+		r.end(keep)
+		return string(kept)
+	}
 }
 
 // newRedactor returns what takes these texts out; nil when there are none.
@@ -22,7 +38,7 @@ func newRedactor(texts []string) *redactor {
 	if len(texts) == 0 {
 		return nil
 	}
-	r := &redactor{}
+	r := &redactor{texts: &[256][]string{}}
 	for _, text := range texts {
 		if text != "" {
 			r.texts[text[0]] = append(r.texts[text[0]], text)

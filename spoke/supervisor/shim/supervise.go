@@ -60,11 +60,12 @@ func (s *shim) next() attempt.Instant {
 	return earliest(s.timeout(), s.LeaseEnd(), s.idleEnd())
 }
 
+// timeout is when the tree has run for too long, should it run until then. While it stands still no time counts.
 func (s *shim) timeout() attempt.Instant {
-	if s.Timeout == 0 {
+	if s.Timeout == 0 || s.run.Pause.Since != 0 {
 		return 0
 	}
-	return s.run.Begun.Add(s.Timeout)
+	return s.run.Begun.Add(s.Timeout + s.run.Pause.Stood)
 }
 
 // agentEnded notes how. The reaper tells at once whether that was all.
@@ -108,6 +109,9 @@ func (s *shim) obey(r attempt.Request) {
 	if r.Kill != nil {
 		s.stop(cause{outcome: attempt.Killed, reason: r.Kill.Reason}, r.Kill.Grace)
 	}
+	if r.Pause != nil && s.end.phase == living { // what ends goes on to its end
+		s.pause(*r.Pause)
+	}
 }
 
 // stop begins the end of the tree, or hastens it.
@@ -116,7 +120,7 @@ func (s *shim) stop(why cause, grace time.Duration) {
 	case living:
 		if now, t := attempt.Boottime(), s.timeout(); t != 0 && now >= t { // also when a kill was read first
 			why = cause{attempt.TimedOut, "still running after " + s.Timeout.String(),
-				attempt.Breach{Limit: attempt.DeadlineElapsed, Unit: attempt.Milliseconds, Allowed: s.Timeout.Milliseconds(), Measured: now.Sub(s.run.Begun).Milliseconds()}}
+				attempt.Breach{Limit: attempt.DeadlineElapsed, Unit: attempt.Milliseconds, Allowed: s.Timeout.Milliseconds(), Measured: (now.Sub(s.run.Begun) - s.run.Pause.Stood).Milliseconds()}}
 		}
 		s.end.cause = why
 		s.ask(grace)

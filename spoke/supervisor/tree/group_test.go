@@ -119,3 +119,34 @@ func TestAGroupThatIsRemovedIsEmpty(t *testing.T) {
 		require.False(t, group.Populated())
 	}
 }
+
+// What was stopped goes on, or it is told why not; a group that is gone keeps nobody.
+func TestResumeOfAGroup(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"thawed":             {map[string]string{"cgroup.freeze": "1", "cgroup.events": "populated 1\nfrozen 0\n"}, ""},
+		"frozen from above":  {map[string]string{"cgroup.freeze": "1", "cgroup.events": "populated 1\nfrozen 1\n"}, "stays frozen"},
+		"gone":               {nil, ""},
+		"gone at the moment": {map[string]string{"cgroup.freeze": "1"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, text := range tt.files {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+			}
+
+			err := New("", 0, &Group{dir}).Resume()
+
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+	require.NoError(t, New("", 0, nil).Resume())
+}

@@ -22,6 +22,12 @@ func Inside(pid int) bool {
 	return inside || err != nil
 }
 
+// SeesProcesses says why this process cannot see others, and so tell agents from whoever else asks.
+func SeesProcesses() error {
+	_, err := ancestors()
+	return err
+}
+
 // ancestors are what this process descends from, down to 0, which is the parent of the first.
 func ancestors() (above map[int]bool, err error) {
 	for range 10 { // one that ends meanwhile leaves its children to another one

@@ -31,12 +31,13 @@ type Tree struct {
 	former int64 // a user that it may have, where user is not known; 0 = none
 
 	signalled map[int]Process // what we sent KILL or TERM to, by pid
+	paused    map[int]Process // what Pause has stopped
 }
 
 // New is the tree of the attempt with a marker. The root is the process whose
 // descendants are looked for, 0 when that one is dead; there may be no group.
 func New(marker string, root int, group *Group) *Tree {
-	return &Tree{marker: marker, root: root, group: group, signalled: map[int]Process{}}
+	return &Tree{marker: marker, root: root, group: group, signalled: map[int]Process{}, paused: map[int]Process{}}
 }
 
 // Earlier adds what an earlier look has signalled, so that it is told as reaped
@@ -126,7 +127,7 @@ func (t *Tree) Terminate() error {
 		t.send(p, syscall.SIGTERM)
 		t.send(p, syscall.SIGCONT)
 	}
-	return nil
+	return t.Resume()
 }
 
 // Kill sends KILL to everything alive it can find and returns what that was.
@@ -152,21 +153,29 @@ func (t *Tree) Kill() ([]Process, error) {
 	return found, nil
 }
 
-// Freeze stops whatever it finds until the tree stands still: exact scans find
+// Freeze stops whatever it finds until the tree stands still, see stopAll, and ends its cgroup at the first look.
+func (t *Tree) Freeze() (stopped map[int]Process, still bool, err error) {
+	return t.stopAll(func(p Process) { t.send(p, syscall.SIGSTOP) },
+		func() { _ = t.group.Kill() }) // whatever it does not reach is killed by the caller
+}
+
+// stopAll stops whatever it finds until the tree stands still: exact scans find
 // nothing new in it and all of it stopped or dead. What was stopped before can
 // then have no successor on its way, and what was not would have been seen. On
 // a host that is never quiet it settles for several scans without news, and
-// after freezeTime for what it has; still is false then.
-func (t *Tree) Freeze() (stopped map[int]Process, still bool, err error) {
+// after freezeTime for what it has; still is false then. It calls looked after the first scan.
+func (t *Tree) stopAll(stop func(Process), looked func()) (stopped map[int]Process, still bool, err error) {
 	stopped = map[int]Process{}
 	begin, quiet, stood := time.Now(), 0, 0
 	for first := true; stood < stillScans && quiet < quietScans && time.Since(begin) < freezeTime; first = false {
 		fresh, running := false, false
 		exact, err := t.meet(first, func(p Process) {
-			running = running || p.Running()
-			if stopped[p.Pid].Start != p.Start {
+			sent := stopped[p.Pid].Start == p.Start
+			// What waits in the kernel, as for a child that was stopped before its program began, comes back to the signal.
+			running = running || p.Running() && !(sent && p.State == 'D')
+			if !sent {
 				stopped[p.Pid] = p
-				t.send(p, syscall.SIGSTOP)
+				stop(p)
 				fresh = true
 			}
 		})
@@ -174,7 +183,7 @@ func (t *Tree) Freeze() (stopped map[int]Process, still bool, err error) {
 			return nil, false, err
 		}
 		if first {
-			_ = t.group.Kill() // whatever it does not reach is killed by the caller
+			looked()
 		}
 		if quiet++; fresh {
 			quiet = 0

@@ -11,7 +11,7 @@ ON CONFLICT (task) DO UPDATE SET attempt = excluded.attempt, at = excluded.at, d
 RETURNING at
 
 -- name: last_checkpoint
-SELECT digest, size, session FROM task_checkpoints WHERE task = $1
+SELECT digest, size, session, EXISTS (SELECT FROM leases WHERE task = $1 AND started_at IS NOT NULL) FROM task_checkpoints WHERE task = $1
 
 -- Of tasks, those whose checkpoint is still wanted: they go on, or ended not so long ago.
 -- name: with_checkpoints

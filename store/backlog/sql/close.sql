@@ -5,7 +5,7 @@
 --
 -- Parameters: $1 tasks, $2 attempts, $3 epochs, $4 outcomes, $5 exits, $6 reasons,
 -- $7 whether final, $8 delays in ms, $9 and $10 the least and the longest back-off,
--- $11 the actor, $12 when the attempts ended in µs since 1970, 0 where nothing says so.
+-- $11 the actor, $12 when the attempts ended in µs since 1970, 0 where nothing says so, $13 how they failed.
 -- name: close_attempts
 -- include: fences
 -- include: closing
@@ -24,13 +24,13 @@ SELECT n FROM moved
 -- All leases are held before the first task.
 -- name: fences
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[], $12::bigint[])
-        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, ended, n) ORDER BY task
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[], $12::bigint[], $13::jsonb[])
+        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, ended, error, n) ORDER BY task
 ), closed AS (
     DELETE FROM leases l USING f WHERE l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch
 
 -- name: closing
-    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, l.reason, l.asking, f.outcome, f.exit, f.why, f.final, f.delay, f.n,
+    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, l.reason, l.asking, l.paused, f.outcome, f.exit, f.why, f.final, f.delay, f.error, f.n,
 -- include: end_time
         AS at
 ), moved AS (
@@ -40,18 +40,19 @@ WITH f AS (
         ended_at = CASE WHEN is_terminal(
 -- include: next_state
             ) THEN f.at END,
-        retries = t.retries + (counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') AND
+        retries = t.retries + (counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') AND t.retries < greatest(t.max_retries, t.max_losses) AND
 -- include: next_state
-            IN ('queued', 'awaiting_input'))::int,
+            IN ('queued', 'awaiting_input', 'paused'))::int,
         reclaims = t.reclaims + (counts_as(f.outcome, t.max_losses) = 'interrupted' AND
 -- include: next_state
-            = 'queued')::int,
+            IN ('queued', 'paused'))::int,
         parks = t.parks + (f.outcome = 'parked')::int,
         next_type = CASE WHEN f.asking THEN 'resume' ELSE CASE f.outcome WHEN 'failed' THEN 'retry' WHEN 'interrupted' THEN 'reclaim' WHEN 'blocked' THEN 'resume' WHEN 'parked' THEN 'resume' ELSE t.next_type END END,
         not_before = CASE WHEN counts_as(f.outcome, t.max_losses) IN ('failed', 'lost') OR t.max_losses IS NOT NULL AND counts_as(f.outcome, t.max_losses) = 'interrupted'
-                THEN now() + least($10::interval, $9::interval * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
+                THEN now() + least($10::interval, coalesce(t.backoff, $9::interval) * 2 ^ least(CASE counts_as(f.outcome, t.max_losses) WHEN 'interrupted' THEN t.reclaims ELSE t.retries END, 20)) * random()
             WHEN f.outcome = 'parked' THEN now() + interval '5 minutes' * least(12, 2 ^ least(t.parks, 10)) * (0.5 + random() / 2)
             WHEN f.delay > 0 THEN now() + f.delay * interval '1 millisecond' END,
+        last_error = CASE WHEN f.outcome = 'succeeded' THEN NULL WHEN f.error IS NULL THEN t.last_error ELSE f.error || jsonb_build_object('at', f.at) END,
         (last_type, last_owner, last_claim, last_claimed_at, last_started_at, last_outcome, last_exit) = (
             SELECT f.type, f.owner, f.claim, f.claimed_at, f.started_at, f.outcome, f.exit WHERE is_terminal(
 -- include: next_state
@@ -62,7 +63,7 @@ WITH f AS (
 -- include: closing_rest
 
 -- name: next_state
-            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking)
+            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking, f.paused)
 
 -- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
 -- name: end_time
@@ -89,10 +90,12 @@ WITH f AS (
     -- Whoever has the same account would meet the same limit.
     INSERT INTO account_limits AS a (workspace, account, until, task)
     SELECT DISTINCT ON (m.workspace, c.account) m.workspace, c.account, m.not_before, m.id FROM moved m JOIN classes c ON c.id = m.class
-    WHERE m.outcome = 'parked' AND m.state = 'queued' AND c.account <> '' ORDER BY m.workspace, c.account, m.not_before DESC
+    WHERE m.outcome = 'parked' AND m.state IN ('queued', 'paused') AND c.account <> '' ORDER BY m.workspace, c.account, m.not_before DESC
     ON CONFLICT (workspace, account) DO UPDATE SET until = greatest(a.until, excluded.until), task = excluded.task
 ), session AS (
     UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt
+), estimated AS (
+    DELETE FROM overruns o USING moved m WHERE m.command IS NOT NULL AND o.task = m.id AND o.attempt = m.attempt
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code, why, tasks)
     SELECT workspace, $11, 'task.' || state, (CASE count(*) WHEN 1 THEN (array_agg(id))[1] ELSE claim END)::text, reason,
@@ -125,7 +128,7 @@ SELECT 1,
 
 -- name: move_waiting
 WITH moved AS (
-    UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
+    UPDATE tasks SET state = $3, reason = $4, epoch = epoch + 1, last_error = CASE WHEN $3::task_state <> 'completed' THEN last_error END, updated_at = clock_timestamp(), ended_at = CASE WHEN is_terminal($3) THEN clock_timestamp() END
     WHERE id = $1 AND state = $2 AND epoch = $5 RETURNING id, workspace, lane, phase, state, conn, ended_at
 ),
 -- include: tally
@@ -137,6 +140,16 @@ WITH moved AS (
     WHERE id = ANY ($1::uuid[]) AND state = ANY ($4::text[]::task_state[]) RETURNING id, workspace, lane, phase, state, conn, ended_at
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $3, 'task.cancelled', id::text, $2 FROM moved
+),
+-- include: tally
+SELECT id::text FROM moved
+
+-- name: fail_waiting
+WITH moved AS (
+    UPDATE tasks SET state = 'failed', reason = $3, epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
+    FROM unnest($1::uuid[], $2::text[]) AS f (task, why) WHERE id = f.task AND NOT is_terminal(state) RETURNING id, workspace, lane, phase, state, conn, ended_at, f.why
+), audited AS (
+    INSERT INTO audit (workspace, actor, action, object, code, why) SELECT workspace, 'self', 'task.failed', id::text, $3, why FROM moved
 ),
 -- include: tally
 SELECT id::text FROM moved
@@ -160,6 +173,10 @@ SELECT id::text FROM moved
 -- name: take_over
 UPDATE leases SET epoch = $3 WHERE task = $1 AND attempt = $2 AND epoch = $3 - 1
 
+-- Leaves an ended task out of lists, or shows it in them again.
+-- name: archive
+UPDATE ended SET archived_at = CASE WHEN $4 THEN clock_timestamp() END WHERE workspace = $1 AND state = $2 AND archived = NOT $4::boolean AND task = $3
+
 -- The attempt that it ended with goes to the others.
 -- name: retry
 WITH was AS MATERIALIZED (
@@ -173,6 +190,6 @@ WITH was AS MATERIALIZED (
     INSERT INTO ended_attempts (task, number, workspace, epoch, type, owner, claim, claimed_at, started_at, ended_at, outcome, exit)
     SELECT id, attempt, workspace, epoch, last_type, last_owner, last_claim, last_claimed_at, last_started_at, ended_at, last_outcome, last_exit FROM was WHERE last_outcome IS NOT NULL
 ), again AS (
-    DELETE FROM ended e USING was WHERE e.workspace = was.workspace AND e.state = was.state::text AND e.task = was.id
+    DELETE FROM ended e USING was WHERE e.workspace = was.workspace AND e.state = was.state::text AND e.archived IN (false, true) AND e.task = was.id
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT $5, lane, $2::task_state::text, -1 FROM moved

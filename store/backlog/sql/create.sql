@@ -25,11 +25,11 @@ WHERE id IN (SELECT id FROM tasks WHERE workspace = $1 AND key = ANY ($2) UNION 
 -- name: create_tasks
 WITH new AS (
     SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::text[], $10::bytea[], $11::text[],
-        $12::timestamptz[], $13::int[], $14::int[], $15::text[], $16::text[], $17::jsonb[], $18::bool[])
-        WITH ORDINALITY AS u (id, key, title, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, lane, estimate, body, n)
+        $12::timestamptz[], $13::int[], $14::int[], $15::text[], $16::text[], $17::jsonb[], $18::bool[], $20::bigint[])
+        WITH ORDINALITY AS u (id, key, title, phase, priority, class, idem, digest, on_fail, not_before, retries, unmet, reason, lane, estimate, body, backoff, n)
 ), added AS (
-    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, unmet, reason, created_by, created_with)
-    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, unmet, reason, $2, CASE WHEN cardinality($3::uuid[]) > 1 THEN $19::uuid END FROM new ORDER BY n
+    INSERT INTO tasks (id, workspace, key, title, phase, priority, class, lane, estimate, idempotency_key, request_digest, on_failed_dep, not_before, max_retries, backoff, unmet, reason, created_by, created_with)
+    SELECT id, $1, nullif(key, ''), title, phase, priority, class, lane, estimate, nullif(idem, ''), digest, on_fail, not_before, retries, nullif(backoff, 0) * interval '1 millisecond', unmet, reason, $2, CASE WHEN cardinality($3::uuid[]) > 1 THEN $19::uuid END FROM new ORDER BY n
     RETURNING id, seq, class, lane, estimate, phase, priority, not_before, key, title,
 -- include: waits_for
         AS what
@@ -69,11 +69,11 @@ WHERE k.conn = u.conn AND NOT EXISTS (SELECT FROM tasks t WHERE t.id = k.task)
 -- Kills are looked up by the task: a connection may have any number of them.
 -- name: request_tasks
 WITH new AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[])
-        WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, n)
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[], $14::bigint[])
+        WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, backoff, n)
 ), added AS (
-    INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, max_losses, expires_at, attempt)
-    SELECT id, conn, title, command, digest, class, $12, priority, retries, losses, expires_at, coalesce((SELECT r.attempt - 1 FROM recalled r WHERE r.task = id), 0) FROM new
+    INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, backoff, max_losses, expires_at, attempt)
+    SELECT id, conn, title, command, digest, class, $12, priority, retries, nullif(backoff, 0) * interval '1 millisecond', losses, expires_at, coalesce((SELECT r.attempt - (NOT r.over)::int FROM recalled r WHERE r.task = id), 0) FROM new
     WHERE new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (

@@ -26,10 +26,24 @@ SELECT DISTINCT task::text FROM dependencies WHERE dependency = ANY ($1::uuid[])
 UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
 WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'hold' AND state = 'queued'
 
+-- Those that end with the tasks of $1, and those that end with these, however long the chain.
 -- name: dependents_to_cancel
-SELECT id::text FROM tasks
-WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'cancel' AND state = ANY ($2::text[]::task_state[])
+WITH RECURSIVE ends AS (
+    SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task
+    WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND t.on_failed_dep = 'cancel' AND t.state = ANY ($2::text[]::task_state[])
+    UNION
+    SELECT t.id FROM ends e JOIN dependencies d ON d.dependency = e.id AND NOT d.met JOIN tasks t ON t.id = d.task
+    WHERE t.on_failed_dep = 'cancel' AND t.state = ANY ($2::text[]::task_state[])
+)
+SELECT id::text FROM ends
 
 -- name: reassure_dependents
 UPDATE tasks t SET reason = waiting_reason(id), updated_at = clock_timestamp()
 WHERE id = ANY (ARRAY (SELECT task FROM dependencies WHERE dependency = $1 AND NOT met)) AND reason = 'dependency_failed' AND state = 'queued'
+
+-- Who waits for whom, as far as somebody waits for the one, and the other one waits itself: a circle is among these.
+-- name: waits_between
+SELECT d.task::text, d.dependency::text, coalesce(t.key, t.id::text)
+FROM parked p JOIN dependencies d ON d.task = p.task AND NOT d.met JOIN tasks t ON t.id = d.task JOIN tasks x ON x.id = d.dependency AND NOT is_terminal(x.state)
+WHERE EXISTS (SELECT FROM dependencies u WHERE u.task = d.dependency AND NOT u.met) AND EXISTS (SELECT FROM dependencies w WHERE w.dependency = d.task AND NOT w.met)
+    AND ($1::uuid[] IS NULL OR d.task = ANY ($1) AND d.dependency = ANY ($1))

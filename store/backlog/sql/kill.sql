@@ -4,11 +4,11 @@ UPDATE leases SET epoch = epoch + 1, reason =
 -- include: asked_reason
 WHERE task = $1 RETURNING attempt, epoch, reason = 'cancel_requested'
 
--- A cancel that lets the attempt finish: its worker keeps the lease.
+-- A cancel that lets the attempt finish: its worker keeps the lease. It says whether its agent is to stand still.
 -- name: last_attempt
 UPDATE leases SET reason =
 -- include: asked_reason
-WHERE task = $1
+WHERE task = $1 RETURNING paused, coalesce(conn::text, '')
 
 -- name: asked_reason
     CASE WHEN reason = 'link_revoked' THEN reason ELSE (

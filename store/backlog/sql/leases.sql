@@ -30,7 +30,7 @@ SELECT task::text, attempt, epoch FROM leases
 WHERE sweep_at <= statement_timestamp() AND until <= statement_timestamp() AND owner <> $1 ORDER BY sweep_at LIMIT $2 FOR UPDATE SKIP LOCKED
 
 -- name: open_attempts
-SELECT l.task::text, l.attempt, l.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at, l.renewed_at,
+SELECT l.task::text, l.attempt, l.epoch, l.owner, l.started_at IS NOT NULL, coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at - l.stood - CASE WHEN l.paused AND l.paused_at IS NOT NULL THEN clock_timestamp() - l.paused_at ELSE '0' END, l.renewed_at,
     coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
@@ -39,14 +39,18 @@ WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at
 -- Of leases that are held.
 -- name: mark_started
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, shim, start, cgroup, n) ORDER BY task
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, shim, start, cgroup, overruns, patience, n) ORDER BY task
 ), moved AS (
-    SELECT t.id, t.workspace, l.attempt, t.conn, t.command, t.command_digest, l.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.n, l.started_at IS NULL AS fresh
+    SELECT t.id, t.workspace, l.attempt, t.conn, t.command, t.command_digest, l.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.overruns, f.patience, f.n, l.started_at IS NULL AS fresh
     FROM f JOIN leases l ON l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch JOIN tasks t ON t.id = l.task
 ), begun AS (
     UPDATE leases l SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND l.task = m.id
 ), session AS (
-    INSERT INTO sessions (task, attempt, agent, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, attempt, id, pid, boot, shim, start, cgroup, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
+    INSERT INTO sessions (task, attempt, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, attempt, pid, boot, shim, start, cgroup, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
+), estimated AS (
+    INSERT INTO overruns AS o (task, attempt, workspace, due, patience)
+    SELECT id, attempt, workspace, clock_timestamp() + overruns * interval '1 millisecond', patience * interval '1 millisecond' FROM moved WHERE fresh AND overruns > 0
+    ON CONFLICT (task) DO UPDATE SET attempt = excluded.attempt, due = excluded.due, patience = excluded.patience, warned_at = NULL, over_at = NULL
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'self', 'task.running', id::text FROM moved WHERE fresh
 )

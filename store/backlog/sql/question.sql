@@ -1,14 +1,14 @@
 -- Questions of agents. Who asks or answers holds the lease of the task, and where there is none the task.
 
--- The attempt that asks, held: whether its start is recorded, whether it waits already, and what asked for its task.
+-- The attempt that asks, held: whether its start is recorded, whether it waits already, whether it stands still, and what asked for its task.
 -- name: hold_asker
-SELECT l.workspace, l.started_at IS NOT NULL, l.asking, coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest FROM leases l JOIN tasks t ON t.id = l.task
+SELECT l.workspace, l.started_at IS NOT NULL, l.asking, l.paused_at IS NOT NULL, coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest FROM leases l JOIN tasks t ON t.id = l.task
 -- include: by_fence
 FOR UPDATE OF l
 
 -- name: question_columns
 SELECT q.id::text, q.task::text, q.attempt, q.question, q.options, q.fallback, q.data, q.asked_at, q.deadline,
-    coalesce(q.outcome, CASE WHEN is_terminal(t.state) THEN 'withdrawn' ELSE 'open' END), q.answer, q.reason, q.answered_by, q.answered_at, t.title, coalesce(c.peer_name, '')
+    coalesce(q.outcome, CASE WHEN is_terminal(t.state) THEN 'withdrawn' ELSE 'open' END), q.answer, q.reason, q.answered_by, q.answered_at, t.title, coalesce(c.peer_name, ''), q.key
 FROM questions q JOIN standing t ON t.id = q.task LEFT JOIN connections c ON c.id = t.conn
 
 -- name: question_by_key
@@ -25,7 +25,7 @@ WHERE q.task = $1 ORDER BY q.asked_at, q.id LIMIT 100
 
 -- name: questions_named
 -- include: question_columns
-WHERE substring(uuid_send(q.id) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex') ORDER BY q.id LIMIT 20
+WHERE q.id = ANY (ARRAY (SELECT id FROM questions WHERE substring(uuid_send(id) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex') ORDER BY substring(uuid_send(id) FROM 12) LIMIT 200)) ORDER BY q.id LIMIT 20
 
 -- name: open_questions
 -- include: question_columns
@@ -35,26 +35,35 @@ WHERE q.outcome IS NULL AND NOT is_terminal(t.state) ORDER BY q.asked_at DESC, q
 INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval) RETURNING asked_at, deadline
 
+-- The attempt that asks waits: for a question of an earlier one, too.
 -- name: begin_waiting
+WITH asks AS (
+    UPDATE questions SET attempt = $3 WHERE id = $2
+)
 UPDATE leases SET asking = true, heard_at = clock_timestamp() WHERE task = $1
+
+-- Those that a task waits for an answer to.
+-- name: unanswered
+SELECT id::text FROM questions WHERE task = $1 AND outcome IS NULL
 
 -- The first answer wins.
 -- name: answer_question
 UPDATE questions SET outcome = $2, answer = $3, answered_by = $4, reason = $5, answered_at = clock_timestamp() WHERE id = $1 AND outcome IS NULL RETURNING answered_at
 
--- Lets a task go on that has no open question any more: its agent runs on, or the next attempt gets the answers. It says what asked for the task.
+-- Lets a task go on whose last attempt has no open question any more: its agent runs on, or the next attempt gets the answers. What
+-- only earlier attempts have asked nobody waits for. It says what asked for the task.
 -- name: after_answer
 WITH still AS (
-    SELECT EXISTS (SELECT FROM questions WHERE task = $1 AND outcome IS NULL) AS asking
+    SELECT EXISTS (SELECT FROM questions q WHERE q.task = $1 AND q.attempt = t.attempt AND q.outcome IS NULL) AS asking FROM standing t WHERE t.id = $1
 ), lease AS (
     UPDATE leases SET asking = false FROM still WHERE task = $1 AND NOT still.asking
 ), moved AS (
     UPDATE tasks SET state = 'queued', reason = '', next_type = 'resume', not_before = NULL, epoch = epoch + 1, updated_at = clock_timestamp() FROM still
     WHERE id = $1 AND state = 'awaiting_input' AND NOT still.asking RETURNING id
 )
-SELECT t.workspace, coalesce(l.attempt, t.attempt), coalesce(l.epoch, t.epoch), coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest,
-    CASE WHEN EXISTS (SELECT FROM moved) THEN 'queued' WHEN l.task IS NULL THEN t.state::text WHEN still.asking THEN 'awaiting_input' ELSE 'running' END
-FROM still, tasks t LEFT JOIN leases l ON l.task = t.id WHERE t.id = $1
+SELECT t.workspace, t.attempt, t.epoch, coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest,
+    CASE WHEN still.asking THEN t.state::text WHEN EXISTS (SELECT FROM moved) THEN 'queued' WHEN t.state = 'awaiting_input' THEN 'running' ELSE t.state::text END
+FROM still, standing t WHERE t.id = $1
 
 -- Those that nobody has answered in time. Of a task that has ended nobody waits for an answer.
 -- name: lapsed_questions

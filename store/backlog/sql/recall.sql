@@ -15,8 +15,8 @@ SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodi
 
 -- Remembers attempts that had started: a claim takes them over and starts nothing.
 -- name: note_recalled
-INSERT INTO recalled AS r (task, conn, attempt) SELECT task, $3, attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
-ON CONFLICT (task) DO UPDATE SET attempt = greatest(r.attempt, excluded.attempt)
+INSERT INTO recalled AS r (task, conn, attempt, over) SELECT task, $3, attempt, over FROM unnest($1::uuid[], $2::int[], $4::boolean[]) AS u (task, attempt, over)
+ON CONFLICT (task) DO UPDATE SET (attempt, over) = (SELECT x.attempt, x.over FROM (VALUES (r.attempt, r.over), (excluded.attempt, excluded.over)) AS x (attempt, over) ORDER BY x.attempt DESC, x.over DESC LIMIT 1)
 
 -- Brings tasks that wait forward to the attempts that were told of. Those spent
 -- retries as far as is known, and what ran does not expire unstarted.

@@ -4,21 +4,23 @@
 -- Whether task t can be claimed now by somebody, and else what stands first in its way.
 -- name: eligibility
     CASE WHEN t.state <> 'queued' THEN '' WHEN t.unmet > 0 THEN 'waiting_deps' WHEN t.not_before > now() THEN 'not_before' ELSE coalesce((
-        SELECT CASE b.what WHEN 'connection' THEN 'held' WHEN 'freeze' THEN 'frozen' WHEN 'lane' THEN 'lane_paused' WHEN 'quota' THEN 'rate_limited' ELSE 'over_budget' END
+        SELECT CASE b.what WHEN 'connection' THEN 'held' WHEN 'freeze' THEN 'frozen' WHEN 'lane' THEN 'lane_paused' WHEN 'quota' THEN 'rate_limited' WHEN 'limit' THEN 'account_limited' ELSE 'over_budget' END
         FROM bound b WHERE b.class = t.class AND (b.room <= 0 OR takes(t.estimate, b.dimension) > b.room)
-        ORDER BY array_position(ARRAY['connection', 'freeze', 'lane', 'quota'], b.what) LIMIT 1), 'ready') END
+        ORDER BY array_position(ARRAY['connection', 'freeze', 'lane', 'quota', 'limit'], b.what) LIMIT 1), 'ready') END
 
--- The tasks of page, in the order of pos.
+-- The tasks of page, in the order of pos. Every task has a class; the join is an outer one so that no plan, such as one
+-- that was made of empty tables, can begin with the classes and read all of their tasks.
 -- name: task_rows
     , bound AS MATERIALIZED (
         SELECT class, what, dimension, room FROM bindings($1, $2, ARRAY (SELECT DISTINCT t.class FROM page JOIN tasks t ON t.id = page.id)) WHERE room <= 0 OR at_most > room
     )
 SELECT t.id::text, coalesce(t.key, ''), t.title, coalesce(x.body, ''), t.phase, t.priority, t.state, t.reason, c.kind, c.lane, c.capabilities, c.account,
-    t.estimate, t.unmet, t.on_failed_dep, coalesce(t.owner, ''), t.claimed_at, t.until, t.attempt, t.retries, t.max_retries, t.not_before, x.acceptance,
+    t.estimate, t.unmet, t.on_failed_dep, coalesce(t.owner, ''), t.claimed_at, t.until, t.attempt, t.retries, t.max_retries, coalesce((extract(epoch FROM t.backoff) * 1000)::bigint, 0), t.last_error, t.not_before, x.acceptance,
     coalesce(t.idempotency_key, ''), x.result, t.created_by, t.created_at, t.updated_at, t.started_at, t.ended_at, t.epoch, t.conn IS NOT NULL,
     ARRAY (SELECT coalesce(d.key, d.id::text) FROM dependencies e JOIN tasks d ON d.id = e.dependency WHERE e.task = t.id ORDER BY d.seq),
+    CASE WHEN is_terminal(t.state) THEN (SELECT e.archived_at FROM ended e WHERE e.workspace = t.workspace AND e.state = t.state::text AND e.archived AND e.task = t.id) END,
 -- include: eligibility
-FROM page JOIN standing t ON t.id = page.id JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id
+FROM page JOIN standing t ON t.id = page.id LEFT JOIN classes c ON c.id = t.class LEFT JOIN task_bodies x ON x.task = t.id
 WHERE t.workspace = $1 ORDER BY page.pos
 
 -- name: task_by_key
@@ -46,7 +48,7 @@ WITH page AS MATERIALIZED (
 -- include: task_rows
 
 -- Lists of tasks: $3 states, $4 owner, $5 phase, $6 lane, $7 the id before which
--- they are, $8 how many. Each walks, from the newest on, what holds no task that
+-- they are, $8 how many, $9 whether those that are archived, and no others. Each walks, from the newest on, what holds no task that
 -- it may not show, or hardly any: what is open never costs the history, and one
 -- lane never another one.
 
@@ -61,7 +63,7 @@ WITH sets AS (
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
             SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended WHERE workspace = $1 AND state >= s AND (state, task) < (s, $7::uuid) ORDER BY state DESC, task DESC LIMIT $8) AS e
+            SELECT task FROM ended WHERE workspace = $1 AND (state, archived) >= (s, $9) AND (state, archived, task) < (s, $9, $7::uuid) ORDER BY state DESC, archived DESC, task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
@@ -72,7 +74,7 @@ WITH sets AS (
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
             SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND lane = $6 AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended WHERE workspace = $1 AND lane = $6 AND state >= s AND (state, task) < (s, $7::uuid) ORDER BY state DESC, task DESC LIMIT $8) AS e
+            SELECT task FROM ended WHERE workspace = $1 AND lane = $6 AND (state, archived) >= (s, $9) AND (state, archived, task) < (s, $9, $7::uuid) ORDER BY state DESC, archived DESC, task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
@@ -83,7 +85,7 @@ WITH sets AS (
         UNION ALL SELECT p.task FROM unnest($3::text[]) AS s, LATERAL (
             SELECT task FROM parked WHERE why = CASE s WHEN 'queued' THEN 'deps' ELSE s END AND workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND task < $7::uuid ORDER BY task DESC NULLS LAST LIMIT $8) AS p
         UNION ALL SELECT e.task FROM unnest($3::text[]) AS s, LATERAL (
-            SELECT task FROM ended WHERE workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND state >= s AND (state, task) < (s, $7::uuid) ORDER BY state DESC, task DESC LIMIT $8) AS e
+            SELECT task FROM ended WHERE workspace = $1 AND phase = $5 AND phase <> '' AND ($6 = '' OR lane = $6) AND (state, archived) >= (s, $9) AND (state, archived, task) < (s, $9, $7::uuid) ORDER BY state DESC, archived DESC, task DESC LIMIT $8) AS e
     )
 -- include: list_sets
 
@@ -131,14 +133,14 @@ WITH heads AS MATERIALIZED (
 -- name: list_leases
         SELECT task FROM leases
         WHERE workspace = $1 AND ($4 = '' OR owner = $4) AND ($6 = '' OR lane = $6) AND task < $7::uuid
-            AND CASE WHEN started_at IS NULL THEN 'claimed' WHEN asking THEN 'awaiting_input' ELSE 'running' END = ANY ($3::text[])
+            AND lease_state(leases)::text = ANY ($3::text[])
             AND ($5 = '' OR $5 = (SELECT phase FROM tasks WHERE id = task))
         ORDER BY task DESC LIMIT $8
 
 -- What is leased is counted where it stands.
 -- name: count_states
 SELECT what, sum(n)::bigint FROM counted WHERE workspace = $1 GROUP BY 1
-UNION ALL SELECT CASE WHEN started_at IS NULL THEN 'claimed' WHEN asking THEN 'awaiting_input' ELSE 'running' END, count(*) FROM leases WHERE workspace = $1 GROUP BY 1
+UNION ALL SELECT lease_state(leases)::text, count(*) FROM leases WHERE workspace = $1 GROUP BY 1
 
 -- The ids of tasks grow with the clock of who made them, which is near enough: an
 -- index of ready by arrival would cost each task that is created and claimed.
@@ -189,7 +191,7 @@ FROM ready own JOIN classes c ON c.id = own.class WHERE own.workspace = $1 AND o
 SELECT coalesce(named.name, CASE k.lane WHEN 'default' THEN k.lane ELSE 'other' END), k.what, sum(k.n)::bigint
 FROM (
     SELECT lane, what, sum(n) AS n FROM counted GROUP BY 1, 2
-    UNION ALL SELECT lane, CASE WHEN started_at IS NULL THEN 'claimed' WHEN asking THEN 'awaiting_input' ELSE 'running' END, count(*) FROM leases GROUP BY 1, 2
+    UNION ALL SELECT lane, lease_state(leases)::text, count(*) FROM leases GROUP BY 1, 2
 ) AS k LEFT JOIN (SELECT DISTINCT name FROM lanes ORDER BY name LIMIT $1) AS named ON named.name = k.lane
 GROUP BY 1, 2
 

@@ -21,6 +21,11 @@ WITH held AS (
 )
 SELECT at FROM held
 
+-- name: say_end
+UPDATE leases l SET heard_at = clock_timestamp(), word = $4
+-- include: by_fence
+RETURNING clock_timestamp()
+
 -- The newest first.
 -- name: progress_of
 SELECT attempt, n, said, at FROM progress WHERE task = $1 ORDER BY attempt DESC, n DESC LIMIT $2

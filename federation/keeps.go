@@ -1,0 +1,122 @@
+package federation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// InboxNext is what makes room for messages of peers.
+const InboxNext = "start this instance with a larger --inbox-per-peer or --inbox-total, or give up the signed bytes of old messages: spawnmesh retention envelopes 7d"
+
+// A Standing is what is known of a connection that may keep work from going over it. Each reason is told as what the
+// peer does, or what is done to it.
+type Standing struct {
+	store.Connection
+	Linked      bool
+	BeatRefused *RefusedBeat            // why its last heartbeat was not taken; nil = it was
+	ClockOffset string                  // how far its clock was from ours when its last heartbeat came; "" within 2 s
+	Limited     bool                    // the peer sends more than it may
+	KeyRevoked  bool                    // the key in use towards it is revoked here
+	Full        bool                    // no more of its messages are kept, and
+	FullSince   *time.Time              // since when
+	Differs     string                  // why the histories differ; "" = they do not
+	Refuses     *commands.EndedKey      // the key that the peer signs with, which has ended here
+	Frozen      *commands.Freeze        // what is ordered over it is frozen here, and
+	FrozenScope string                  // what lifts that
+	Says        commands.ConnectionView // what the peer says of it
+	Queues      []QueueView             // what has come and waits to be taken
+}
+
+// State says that the connection does not work on one of its sides; nothing where it does.
+func (s Standing) State() []commands.WhyReason {
+	r := commands.WhyReason{Code: commands.CauseConnection, Since: &s.Since}
+	switch {
+	case s.Connection.State == store.Suspended:
+		r.Text, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.By, line(s.Reason)), commands.ShellLine([]string{"spawnmesh", "connections", "resume", s.Name})
+	case s.Connection.State.Ended() && s.Authority == store.Obeys:
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, line(s.Reason)), "it never comes back; join again with a new token: spawnmesh spoke join"
+	case s.Connection.State.Ended():
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, line(s.Reason)), "it never comes back; its host may join again: spawnmesh invite --name "+s.Name
+	case s.Connection.State != store.Active:
+		r.Text = "is " + string(s.Connection.State)
+	case s.Says.State == string(store.Suspended):
+		r.Text, r.Since, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.Name, line(s.Says.Reason)), nil, "it is resumed on its host: spawnmesh connections resume "+s.ID
+	default:
+		return nil
+	}
+	return []commands.WhyReason{r}
+}
+
+// setClocks is what helps where clocks differ.
+const setClocks = "compare the clocks of both hosts, and set the one that is wrong; what waits is sent again by itself"
+
+// Heartbeats says that those of a linked peer are not taken, or that it takes none of ours: of most both have a clock that differs.
+func (s Standing) Heartbeats() []commands.WhyReason {
+	r := commands.WhyReason{Code: commands.CauseClock, Fix: setClocks}
+	offset, _ := time.ParseDuration(s.ClockOffset)
+	switch b := s.BeatRefused; {
+	case !s.Linked || s.Connection.State != store.Active:
+		return nil
+	case b != nil && b.Code != signing.TimeFuture && b.Code != signing.TimeExpired:
+		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, line(b.Why)), ""
+	case b != nil:
+		r.Text = fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, line(b.Why))
+	case offset < -signing.Skew:
+		r.Text, r.Figure = fmt.Sprintf("its clock is %s behind, so it refuses what is signed here (%s)", commands.Lasting(offset.Abs()), signing.TimeFuture), commands.Figure(offset.Seconds())
+	default:
+		return nil
+	}
+	return []commands.WhyReason{r}
+}
+
+// Freezes says that one of its sides has frozen what is ordered over it.
+func (s Standing) Freezes() (list []commands.WhyReason) {
+	if f := s.Frozen; f != nil {
+		said := "gets nothing: what is ordered on it is frozen by %s: %s"
+		if s.Authority == store.Obeys {
+			said = "nothing that it orders is started: frozen here by %s: %s"
+		}
+		list = append(list, frozen(f, said, commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", s.FrozenScope, "--reason", "WHY"})))
+	}
+	if f := s.Says.Freeze; f != nil && f.Frozen {
+		list = append(list, frozen(f, "has frozen its agents: %s: %s", "nothing new is started for it until it is unfrozen there"))
+	}
+	return list
+}
+
+func frozen(f *commands.Freeze, said, fix string) commands.WhyReason {
+	since := time.UnixMilli(f.Since)
+	return commands.WhyReason{Code: commands.CauseFreeze, Text: fmt.Sprintf(said, line(f.By), line(f.Reason)), Since: &since, Fix: fix}
+}
+
+// Faults says what is wrong with messages and keys of a connection.
+func (s Standing) Faults() (list []commands.WhyReason) {
+	add := func(is bool, code commands.Cause, since *time.Time, fix, text string) {
+		if is {
+			list = append(list, commands.WhyReason{Code: code, Text: text, Since: since, Fix: fix})
+		}
+	}
+	add(s.Differs != "" && s.Linked, commands.CauseHistories, nil, "", "nothing is relayed: "+s.Differs)
+	if k := s.Says.Refuses; k != nil {
+		add(true, commands.CauseKey, nil, commands.ShellLine(append([]string{"spawnmesh"}, MendKey(k.Key, s.KeyRevoked)...)), fmt.Sprintf("refuses the key that this instance signs with (%s)", k.Code))
+	}
+	if k := s.Refuses; k != nil {
+		add(true, commands.CauseKey, nil, "its operator has to tell a newer one", fmt.Sprintf("signs with the key %s, which has ended here (%s), so nothing of it is taken", k.Key, k.Code))
+	}
+	add(s.Linked && s.Says.Limited, commands.CauseRate, nil, "", "takes less than this instance sends; what is above its rate waits here")
+	add(s.Linked && s.Limited, commands.CauseRate, nil, "", "sends more than this instance takes; what is above the rate waits there")
+	add(s.Linked && s.Says.Full, commands.CauseInbox, nil, "", "keeps no more messages of this instance until there is room there; they wait here")
+	add(s.Full, commands.CauseInbox, s.FullSince, "to make room, "+InboxNext, "no more of its messages are kept here; they wait there")
+	for _, q := range s.Queues {
+		add(q.Problem != "", commands.CauseQueue, nil, "", q.Queue+": "+q.Problem)
+	}
+	return list
+}
+
+// line is s without line breaks: somebody else wrote it.
+func line(s string) string { return strings.Join(strings.Fields(s), " ") }

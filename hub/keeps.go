@@ -1,0 +1,71 @@
+package hub
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Keeps says what keeps a spoke from taking work, what weighs most first: each reason as what the spoke does, or what is done to
+// it. What it says of itself counts while it is heard.
+func (v SpokeView) Keeps() []commands.WhyReason {
+	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full, FullSince: v.FullSince,
+		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Says: v.Says, Queues: v.Queues}
+	list := s.State()
+	if v.State.Ended() {
+		return list
+	}
+	if unheard := s.Heartbeats(); unheard != nil {
+		list = append(list, unheard...)
+	} else {
+		list = append(list, v.unlinked()...)
+	}
+	list = append(list, s.Freezes()...)
+	list = append(list, v.host()...)
+	list = append(list, s.Faults()...)
+	if v.Linked && v.Liveness == "alive" && v.Running >= v.Slots {
+		list = append(list, commands.WhyReason{Code: commands.CauseSlots, Text: "has all of its " + strconv.Itoa(v.Slots) + " slots in use; what is ordered waits there", Figure: commands.Figure(v.Slots),
+			Fix: "it goes on when an agent ends; its host may start it with more: spawnmesh spoke run --slots N"})
+	}
+	return list
+}
+
+// unlinked says why nothing is heard of a spoke.
+func (v SpokeView) unlinked() []commands.WhyReason {
+	r := commands.WhyReason{Code: commands.CauseLink}
+	switch {
+	case !v.Linked && v.State == store.Suspended: // which cuts the link
+		return nil
+	case !v.Linked && v.LastSeen == nil:
+		r.Text, r.Fix = "is not linked, and was not heard of since this hub started", "start it on its host: spawnmesh spoke run"
+	case !v.Linked:
+		r.Text, r.Since, r.Fix = "is not linked", v.LastSeen, linkNext
+	case v.LastSeen == nil:
+		r.Text, r.Since, r.Fix = "is linked, and has said nothing yet", v.LinkedSince, "wait for its first heartbeat"
+	case v.Liveness == "stale" || v.Liveness == "dead":
+		r.Text, r.Since, r.Fix = "is linked, and nothing is heard of it", v.LastSeen, "on its host: spawnmesh doctor"
+	default:
+		return nil
+	}
+	return []commands.WhyReason{r}
+}
+
+// host is what a spoke that is linked says of its host.
+func (v SpokeView) host() (list []commands.WhyReason) {
+	if !v.Linked {
+		return nil
+	}
+	if v.Stopping {
+		list = append(list, commands.WhyReason{Code: commands.CauseStopping, Text: "is stopping, and starts nothing more", Fix: "it goes on when it is started again on its host"})
+	}
+	if v.Isolation == commands.IsolationUnmet {
+		list = append(list, commands.WhyReason{Code: commands.CauseIsolation, Text: "starts no program: it cannot confine agents as its policy demands", Fix: "on its host, spawnmesh doctor says why"})
+	}
+	if v.StartsNone != "" {
+		list = append(list, commands.WhyReason{Code: commands.CauseHost, Text: fmt.Sprintf("starts nothing now: %s", oneLine(v.StartsNone)), Fix: "it goes on by itself when that is mended on its host"})
+	}
+	return list
+}

@@ -1,0 +1,168 @@
+package hub_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// linked is a spoke of four slots that is heard.
+func linked(change func(*hub.SpokeView)) hub.SpokeView {
+	now := time.Now()
+	c := hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Since: now}, Linked: true, Liveness: "alive", LastSeen: &now, Slots: 4,
+		Says: commands.ConnectionView{State: commands.ConnActive}}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+// Every state has a reason, and a state that is added has a row here.
+func TestEveryStateHasAReason(t *testing.T) {
+	t.Parallel()
+	want := map[commands.State]commands.Cause{
+		commands.Queued: commands.CauseOrder, commands.Claimed: commands.CauseState, commands.Running: commands.CauseState, commands.AwaitingInput: commands.CauseQuestion,
+		commands.Paused: commands.CauseState, commands.Blocked: commands.CauseState, commands.InReview: commands.CauseReview, commands.Approved: commands.CauseReview,
+		commands.Completed: commands.CauseEnded, commands.Failed: commands.CauseEnded, commands.Cancelled: commands.CauseEnded, commands.Expired: commands.CauseEnded, commands.Unavailable: commands.CauseEnded,
+	}
+	for _, state := range commands.States {
+		require.Contains(t, want, state)
+
+		list := hub.Why(hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: state}}, linked(nil))
+
+		require.NotEmpty(t, list, state)
+		require.Equal(t, want[state], list[0].Code, state)
+		require.NotEmpty(t, list[0].Text, state)
+		require.Equal(t, state.Terminal() && state != commands.Completed, list[0].Fix != "", state)
+	}
+}
+
+// What keeps an agent is told by its code, with its figure and what would change it; nothing that is
+// old is told as if it were of now.
+func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ordered := func(change func(*hub.AgentView)) hub.AgentView {
+		v := hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: commands.Queued, CreatedAt: now}}
+		if change != nil {
+			change(&v)
+		}
+		return v
+	}
+	accepted := func(change func(*hub.AgentView)) hub.AgentView {
+		v := ordered(change)
+		v.AcceptedAt = &now
+		return v
+	}
+	busy := func(c *hub.SpokeView) { c.Running = 4 }
+	tests := map[string]struct {
+		agent hub.AgentView
+		at    hub.SpokeView
+		codes []commands.Cause
+		fix   string // of the first, a part
+	}{
+		"on its way":             {ordered(nil), linked(nil), []commands.Cause{commands.CauseOrder}, ""},
+		"suspended here":         {ordered(nil), linked(func(c *hub.SpokeView) { c.State, c.Linked = store.Suspended, false }), []commands.Cause{commands.CauseConnection, commands.CauseOrder}, "spawnmesh connections resume attic"},
+		"suspended there":        {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Says.State = commands.ConnSuspended }), []commands.Cause{commands.CauseConnection}, "resumed on its host"},
+		"revoked":                {accepted(nil), linked(func(c *hub.SpokeView) { c.State, c.Linked = store.Revoked, false }), []commands.Cause{commands.CauseConnection}, ""},
+		"the link is down":       {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Linked, c.Liveness = false, "dead" }), []commands.Cause{commands.CauseLink}, "spawnmesh doctor"},
+		"silent":                 {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Liveness = "stale" }), []commands.Cause{commands.CauseSlots, commands.CauseLink}, ""},
+		"a full inbox":           {accepted(nil), linked(func(c *hub.SpokeView) { c.Full = true }), []commands.Cause{commands.CauseInbox}, "--inbox-total"},
+		"a restored side":        {accepted(nil), linked(func(c *hub.SpokeView) { c.Differs = "it was restored" }), []commands.Cause{commands.CauseHistories}, ""},
+		"a key that ended there": {ordered(nil), linked(func(c *hub.SpokeView) { c.Says.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked} }), []commands.Cause{commands.CauseKey, commands.CauseOrder}, "spawnmesh keys revoke k1"},
+		"frozen": {accepted(nil), linked(func(c *hub.SpokeView) {
+			c.Frozen, c.FrozenScope = &commands.Freeze{By: "uid:1", Reason: "no"}, "instance"
+		}), []commands.Cause{commands.CauseFreeze}, "spawnmesh unfreeze --scope instance"},
+		"frozen, and unlinked": {ordered(nil), linked(func(c *hub.SpokeView) { c.Frozen, c.Linked = &commands.Freeze{}, false }), []commands.Cause{commands.CauseLink, commands.CauseFreeze, commands.CauseOrder}, ""},
+		"frozen there": {accepted(nil), linked(func(c *hub.SpokeView) {
+			c.Says.Freeze = &commands.Freeze{Frozen: true, By: "root", Reason: "no"}
+		}), []commands.Cause{commands.CauseFreeze}, "unfreeze"},
+		"a key that ended here": {accepted(nil), linked(func(c *hub.SpokeView) { c.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked} }), []commands.Cause{commands.CauseKey}, "newer one"},
+		"a clock that is ahead": {accepted(nil), linked(func(c *hub.SpokeView) {
+			c.BeatRefused = &federation.RefusedBeat{Code: signing.TimeFuture, Why: "issued 10m0s in this host's future"}
+		}), []commands.Cause{commands.CauseClock}, "compare the clocks"},
+		"a full inbox there":      {ordered(nil), linked(func(c *hub.SpokeView) { c.Says.Full = true }), []commands.Cause{commands.CauseInbox, commands.CauseOrder}, "room there"},
+		"a queue nobody reads":    {accepted(nil), linked(func(c *hub.SpokeView) { c.Queues = []federation.QueueView{{Queue: "reports", Problem: "it is stuck"}} }), []commands.Cause{commands.CauseQueue}, "doctor"},
+		"stopping, and a disk":    {accepted(nil), linked(func(c *hub.SpokeView) { c.Stopping, c.StartsNone = true, "its disk is short" }), []commands.Cause{commands.CauseStopping, commands.CauseHost}, ""},
+		"no isolation":            {accepted(nil), linked(func(c *hub.SpokeView) { c.Isolation = commands.IsolationUnmet }), []commands.Cause{commands.CauseIsolation}, "spawnmesh doctor"},
+		"no slot":                 {accepted(nil), linked(busy), []commands.Cause{commands.CauseSlots}, ""},
+		"its next try":            {accepted(func(v *hub.AgentView) { v.Attempt, v.Attempts = 1, []commands.Ended{{Attempt: 1, Next: 7}} }), linked(nil), []commands.Cause{commands.CauseNotBefore}, ""},
+		"a limit of its provider": {accepted(func(v *hub.AgentView) { v.Attempt, v.Reason = 1, commands.Limit }), linked(busy), []commands.Cause{commands.CauseLimit}, ""},
+		"nothing that is known":   {accepted(nil), linked(nil), []commands.Cause{commands.CauseState}, "spawnmesh why"},
+		"a kill, and a clock": {accepted(func(v *hub.AgentView) { v.Kill = json.RawMessage(`{"reason":"enough","by":"uid:1"}`) }), linked(func(c *hub.SpokeView) { c.ClockOffset = "-5m0s" }),
+			[]commands.Cause{commands.CauseState, commands.CauseKill, commands.CauseClock}, ""},
+	}
+	for name, tt := range tests {
+		list := hub.Why(tt.agent, tt.at)
+
+		var codes []commands.Cause
+		for _, r := range list {
+			codes = append(codes, r.Code)
+		}
+		require.Equal(t, tt.codes, codes, name)
+		require.Contains(t, list[0].Fix, tt.fix, name)
+	}
+	list := hub.Why(accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.ClockOffset = "-5m0s" }))
+	require.Equal(t, []*float64{commands.Figure(4), commands.Figure(-300)}, []*float64{list[0].Figure, list[1].Figure})
+	require.Equal(t, "the clock of attic is 5m behind", list[1].Text)
+	next := hub.Why(tests["its next try"].agent, linked(nil))
+	require.Equal(t, time.UnixMilli(7), *next[0].Until)
+}
+
+// What became of the last order about a pause is said, and with one that changed nothing the pause in force.
+func TestWhatIsSaidOfAPause(t *testing.T) {
+	t.Parallel()
+	at := func(state string, on bool, before *store.OrderedPause) *store.OrderedPause {
+		return &store.OrderedPause{Paused: on, By: "ann", Reason: "so", State: state, Why: "it was cancelled", Before: before}
+	}
+	const pause, resume = "a pause was ordered by ann: so", "a resume was ordered by ann: so"
+	for want, p := range map[string]*store.OrderedPause{
+		pause: at(store.PauseTaken, true, nil),
+		"":    at(store.PauseTaken, false, nil),
+		pause + "; its spoke has not taken it yet":                          at(store.PauseSent, true, nil),
+		resume + "; it expired before attic took it":                        at(store.PauseExpired, false, nil),
+		pause + "; attic refused it: it was cancelled":                      at(store.PauseRefused, true, at(store.PauseTaken, false, nil)),
+		pause + "; then " + resume + "; attic refused it: it was cancelled": at(store.PauseRefused, false, at(store.PauseTaken, true, nil)),
+		pause + "; then " + resume + "; its spoke has not taken it yet":     at(store.PauseSent, false, at(store.PauseTaken, true, nil)),
+		pause + "; then " + resume + "; it expired before attic took it":    at(store.PauseExpired, false, at(store.PauseTaken, true, nil)),
+	} {
+		raw, err := json.Marshal(p)
+		require.NoError(t, err)
+
+		require.Equal(t, want, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Paused, Pause: raw}}.PauseSaid())
+	}
+	raw, err := json.Marshal(at(store.PauseTaken, true, nil))
+	require.NoError(t, err)
+	require.Empty(t, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Running, Pause: raw}}.PauseSaid(), "it goes on by another word")
+}
+
+// One that stands still by another word than that of its hub is resumed from there all the same.
+func TestWhatAHubHasNotPaused(t *testing.T) {
+	t.Parallel()
+	list := hub.Why(hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: commands.Paused}}, linked(nil))
+
+	require.Len(t, list, 2)
+	require.Contains(t, list[1].Text, "its host has paused it")
+	require.Equal(t, "spawnmesh resume 7", list[1].Fix)
+}
+
+// What runs once more, or would have, is said as what it is.
+func TestWhatIsGoneInWords(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[string]store.Mirror{
+		"it is paused, and its process is gone; resumed it runs once more": {State: commands.Paused, Reason: commands.ExecutorDied, Attempt: 1},
+		"it is paused": {State: commands.Paused},
+		"it has run, and was to run again when the connection was revoked (link_revoked)": {State: commands.Unavailable, Reason: commands.LinkRevoked, Attempt: 1, Attempts: []commands.Ended{{Attempt: 1}}},
+		"it could not be run (link_revoked)":                                              {State: commands.Unavailable, Reason: commands.LinkRevoked},
+	} {
+		require.Equal(t, want, hub.AgentView{Mirror: m}.Clause())
+	}
+}

@@ -1,0 +1,121 @@
+package meshtest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// refPause is what a spoke knows of the pauses of a task.
+type refPause struct {
+	number int64 // the highest that came
+	early  bool  // the task is to be paused when it comes
+	wanted bool  // the agent of its attempt is to stand still
+	proven bool  // it does
+}
+
+// paused is what a pause does at a spoke, and whether it is refused. Of two words the newer one counts.
+func (t *refTask) paused(b *commands.Pause) (refused bool) {
+	p := &t.pause
+	switch {
+	case t.state.Terminal():
+		return false
+	case b.Paused && (t.state == commands.AwaitingInput || t.leased && (t.killed || t.cancelled)):
+		return true
+	case b.Number <= p.number:
+		return false
+	}
+	p.number = b.Number
+	switch {
+	case !t.here:
+		p.early = b.Paused
+	case t.leased:
+		p.wanted = b.Paused
+	case b.Paused && t.state == commands.Queued:
+		t.state = commands.Paused
+		t.epoch++
+	case !b.Paused && t.state == commands.Paused:
+		t.state, t.later = commands.Queued, false
+		t.epoch++
+	}
+	return false
+}
+
+// goesOn is the word of a cancel that lets an attempt finish: it is newer than what was said.
+func (p *refPause) goesOn() {
+	if p.wanted {
+		p.wanted = false
+		p.number++
+	}
+}
+
+// keepsPaused reports whether the end of an attempt that was to stand still leaves its task paused: no other follows by itself.
+func (t *refTask) keepsPaused(o commands.Outcome) bool {
+	switch o {
+	case commands.AttemptFailed:
+		return t.pause.wanted && t.retries > 0
+	case commands.Interrupted, commands.Released, commands.Parked:
+		return t.pause.wanted
+	}
+	return false
+}
+
+// pauseAfter is keepsPaused done. What has failed or was lost spends a retry, if there is one.
+func (t *refTask) pauseAfter(o commands.Outcome) {
+	t.state = commands.Paused
+	if (o == commands.AttemptFailed || o == commands.Interrupted) && max(t.retries, t.losses) > 0 {
+		t.retries, t.losses = t.retries-1, t.losses-1
+	}
+}
+
+// orderPause orders a pause at the hub, or the end of one.
+func (m *machine) orderPause(rt *rapid.T) {
+	id, on := m.task(rt), rapid.Bool().Draw(rt, "paused")
+	m.pauses(id, on)
+}
+
+func (m *machine) pauses(id string, on bool) {
+	s := m.ref.tasks[id].hub
+
+	err := m.Hub.DB.OrderPause(m.Context(), commands.Pause{Task: id, Paused: on, Reason: "so"}, time.Hour, "test")
+
+	require.Equal(m, !s.Terminal() && (!on || s != commands.AwaitingInput), err == nil, "%s: %v", s, err)
+	m.say()
+}
+
+// prove lets the shim of an attempt say that its agent stands still, or goes on.
+func (m *machine) prove(rt *rapid.T) {
+	f, on := m.fence(rt), rapid.Bool().Draw(rt, "stands still")
+	t := m.ref.tasks[f.Task]
+	p := &t.pause
+
+	held, err := m.backlog.MarkPaused(m.Context(), backlog.PauseRun{Fence: f, Paused: on})
+
+	require.NoError(m, err)
+	require.Equal(m, t.holds(f) && t.state != commands.Claimed && p.wanted == on && p.proven != on, held, "%t of %+v", on, f)
+	if held {
+		p.proven = on
+		switch {
+		case on:
+			t.state = commands.Paused
+		case t.asking():
+			t.state = commands.AwaitingInput
+		default:
+			t.state = commands.Running
+		}
+	}
+	m.say()
+}
+
+// resumeAll lets everything go on that has not ended.
+func (m *machine) resumeAll() {
+	for _, id := range m.ids {
+		if !m.ref.tasks[id].hub.Terminal() {
+			m.pauses(id, false)
+		}
+	}
+}

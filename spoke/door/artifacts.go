@@ -1,0 +1,150 @@
+package door
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// Bounds of what is read to describe artifacts.
+const (
+	maxArtifact = 256 << 20
+	// maxDescribed bounds the artifacts of all that an agent says in one attempt: the spoke reads them, and not the agent.
+	maxDescribed = 1 << 30
+)
+
+// describe reads files of the agent's working directory. No link leads out of that.
+func (d *Door) describe(ctx context.Context, list []Named) (out []commands.Artifact, err error) {
+	root, err := os.OpenRoot(d.room.Work)
+	if err != nil {
+		return nil, commands.Refuse(commands.NotFound, "the working directory of this agent is gone")
+	}
+	defer root.Close()
+	left := int64(maxArtifact)
+	for _, f := range list {
+		path, err := d.inside(f.Path)
+		if err != nil {
+			return nil, err
+		}
+		if d.room.Hide(path) != path || d.room.Hide(f.Name) != f.Name {
+			return nil, commands.Refuse(commands.Validation, "the name or the path of an artifact has a secret of this agent").Hinting("give the file another name")
+		}
+		a := commands.Artifact{Name: f.Name, Path: path}
+		if a.Size, a.SHA256, err = d.digest(ctx, root, path, left); err != nil {
+			return nil, err
+		}
+		left -= a.Size
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// inside is a path in its shortest form from the working directory, which it may name as the agent sees it.
+func (d *Door) inside(path string) (string, error) {
+	short := filepath.Clean(path)
+	if filepath.IsAbs(path) {
+		real, _ := filepath.EvalSymlinks(d.room.Work)
+		for _, work := range []string{d.room.Work, real} {
+			if from, err := filepath.Rel(work, path); err == nil && filepath.IsLocal(from) {
+				return from, nil
+			}
+		}
+	}
+	if path == "" || !filepath.IsLocal(short) {
+		return "", commands.Refuse(commands.BadPath, "artifact %q is outside of the working directory", commands.Clip(path)).Hinting("copy the file there, and name the copy")
+	}
+	return short, nil
+}
+
+// digest reads a file of the agent to its end, of up to so many bytes. The spoke may read more than the agent: a file that is
+// not the agent's own is not read, wherever it is.
+func (d *Door) digest(ctx context.Context, root *os.Root, path string, most int64) (size int64, sum string, err error) {
+	before, err := root.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = commands.Refuse(commands.NotFound, "artifact %s: there is no such file in the working directory", commands.Clip(path)).Hinting("write the file first, and name it from there")
+	case err != nil:
+		err = commands.Refuse(commands.NotFound, "artifact %s cannot be reached inside of the working directory", commands.Clip(path)).Hinting("a link leads out of it, or a directory is closed: copy the file, and name the copy")
+	default:
+		err = d.agents(before, path)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	if before.Size() > most {
+		return 0, "", tooMuch()
+	}
+	if d.described.Add(before.Size()) > maxDescribed {
+		return 0, "", commands.Refuse(commands.TooManyRequests, "this agent has named artifacts of more than %s in this attempt", commands.SizeInWords(maxDescribed)).Hinting("name each once, at the end")
+	}
+	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe holds up nobody
+	if err != nil {
+		return 0, "", commands.Refuse(commands.NotFound, "artifact %s cannot be read", commands.Clip(path))
+	}
+	defer f.Close()
+	if now, err := f.Stat(); err != nil || !os.SameFile(before, now) || d.agents(now, path) != nil {
+		return 0, "", replaced(path)
+	}
+	sum, err = digestOf(ctx, f, path, before.Size())
+	return before.Size(), sum, err
+}
+
+// digestOf reads a file of so many bytes. No more than was counted is read of one that grows.
+func digestOf(ctx context.Context, f io.Reader, path string, size int64) (string, error) {
+	h := sha256.New()
+	switch n, err := io.Copy(h, &until{ctx, io.LimitReader(f, size+1)}); {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil:
+		return "", commands.Refuse(commands.Validation, "artifact %s cannot be read to its end", commands.Clip(path))
+	case n != size:
+		return "", replaced(path)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func replaced(path string) error {
+	return commands.Refuse(commands.Conflict, "artifact %s was replaced meanwhile", commands.Clip(path)).Hinting("name it again once nobody writes it")
+}
+
+// agents checks that a file is a regular one, and the agent's own.
+func (d *Door) agents(info fs.FileInfo, path string) error {
+	if !info.Mode().IsRegular() {
+		return commands.Refuse(commands.Validation, "artifact %s is no regular file", commands.Clip(path))
+	}
+	user := d.user
+	if user == 0 { // it has none of its own
+		user = os.Geteuid()
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != user {
+		return commands.Refuse(commands.Validation, "artifact %s belongs to another user than the agent", commands.Clip(path)).Hinting("copy it, and name the copy")
+	}
+	return nil
+}
+
+func tooMuch() error {
+	return commands.Refuse(commands.PayloadTooLarge, "the artifacts are larger than %s together", commands.SizeInWords(maxArtifact))
+}
+
+// until ends what is read with its context.
+type until struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (u *until) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(p)
+}

@@ -1,0 +1,73 @@
+package backlog_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// What an earlier attempt has asked keeps no later one waiting, unless that asks it, too; and nothing that is claimed is said to run.
+func TestAnAttemptWaitsForItsOwnQuestions(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	ask := func(f backlog.Fence, key string) backlog.Question {
+		i := inquiry
+		i.Key = key
+		q, err := s.backlog.Ask(t.Context(), f, i)
+		require.NoError(t, err)
+		return q
+	}
+	answer := func(q backlog.Question) (state commands.State) {
+		_, err := within(t.Context(), s, func(ctx context.Context, tx *store.Tx) (_ any, err error) {
+			state, err = s.backlog.Answer(ctx, tx, backlog.Answerer{Actor: "test"}, commands.Answer{Task: q.Task, Question: q.ID, Answer: "allow", By: "test"})
+			return nil, err
+		})
+		require.NoError(t, err)
+		return state
+	}
+	first := here.started()
+	old, again := ask(first, "old"), ask(first, "again")
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: first, Outcome: commands.AttemptFailed}}})
+	require.NoError(t, err)
+	require.NoError(t, s.Exec(`UPDATE due SET at = now()`))
+	_, err = s.backlog.Sweep(t.Context(), 0)
+	require.NoError(t, err)
+	list, err := s.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: string(s.Self())})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	second := list[0].Fence
+	require.Equal(t, 2, second.Attempt)
+
+	require.Equal(t, commands.Claimed, answer(old))
+	_, err = s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: second, Pid: 1, BootID: "b"}}})
+	require.NoError(t, err)
+	require.Equal(t, commands.Running, answer(ask(second, "own")), "nobody waits for what only the first attempt has asked")
+	mine := ask(second, "mine")
+	require.Equal(t, 2, ask(second, "again").Attempt)
+	require.Equal(t, commands.AwaitingInput, answer(mine), "it asks the other one, too")
+	require.Equal(t, commands.Running, answer(again))
+}
+
+// Who may not answer a question holds nothing: it waits for nobody who holds the task.
+func TestWhoMayNotAnswerWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	a := here.asksFor()
+	held := owner(t, s.URL)
+	_, err := held.Exec(t.Context(), `BEGIN; SELECT FROM leases FOR UPDATE`)
+	require.NoError(t, err)
+
+	_, err = within(t.Context(), s, func(ctx context.Context, tx *store.Tx) (any, error) {
+		return s.backlog.Answer(ctx, tx, backlog.Answerer{Actor: "x", Conn: "00000000-0000-4000-8000-000000000000"}, a)
+	})
+	require.Equal(t, commands.UnknownTask, commands.CodeOf(err))
+	_, err = held.Exec(t.Context(), `ROLLBACK`)
+	require.NoError(t, err)
+}

@@ -1,0 +1,24 @@
+-- Attempts that take longer than estimated.
+
+-- What is due of the attempts of owner $1: a warning, or once that was given the end. Progress, and a question that is open, put the end off; what stands still has all the time that it stands. It is
+-- of the first $2 that are due. What belongs to no attempt any more goes.
+-- name: note_overruns
+WITH late AS MATERIALIZED (
+    SELECT task, warned_at IS NULL AS fresh FROM overruns WHERE due <= statement_timestamp() ORDER BY due LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM overruns o USING late WHERE o.task = late.task AND NOT EXISTS (SELECT FROM leases l WHERE l.task = o.task AND l.attempt = o.attempt)
+), noted AS (
+    UPDATE overruns o SET warned_at = coalesce(o.warned_at, clock_timestamp()),
+        over_at = CASE WHEN o.warned_at IS NOT NULL AND NOT l.asking AND coalesce(l.progress_at <= o.due - o.patience, true) THEN clock_timestamp() END,
+        due = CASE WHEN o.warned_at IS NULL OR l.asking THEN clock_timestamp() + o.patience WHEN l.progress_at > o.due - o.patience THEN l.progress_at + o.patience END
+    FROM late JOIN leases l ON l.task = late.task WHERE o.task = late.task AND l.attempt = o.attempt AND l.owner = $1 AND l.paused_at IS NULL
+    RETURNING o.task, o.workspace, late.fresh, o.over_at
+)
+INSERT INTO audit (workspace, actor, action, object, code, why)
+SELECT workspace, 'self', 'task.overrun', task::text, 'overrun', CASE WHEN over_at IS NULL THEN 'it runs much longer than estimated' ELSE 'it runs much longer than estimated and told no progress: it is ended' END
+FROM noted WHERE fresh OR over_at IS NOT NULL
+
+-- Those of the attempts of owner $1 that were warned of, and in how many seconds something is due of the others.
+-- name: overruns
+SELECT o.task::text, o.attempt, o.warned_at IS NOT NULL, o.over_at IS NOT NULL, extract(epoch FROM o.due - statement_timestamp())::float8
+FROM overruns o JOIN leases l ON l.task = o.task AND l.attempt = o.attempt AND l.owner = $1 AND l.paused_at IS NULL

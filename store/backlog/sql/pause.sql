@@ -1,0 +1,52 @@
+-- What is to stand still. Who changes it holds the task as it stands.
+
+-- How a task stands that may be paused, whose it is, whether an attempt holds it, and whether that is to end.
+-- name: pausable
+SELECT s.state, coalesce(s.conn::text, ''), s.owner IS NOT NULL, s.owner IS NOT NULL AND is_asked(s.reason), coalesce((SELECT p.times FROM pauses p WHERE p.task = s.id AND p.conn = s.conn), 0) FROM standing s WHERE s.id = $1
+
+-- The newest word counts. $3 is its number; null = the next one, which is this host's.
+-- name: note_pause
+INSERT INTO pauses AS p (task, conn, number, paused, reason, actor, early, times) VALUES ($1, $2, coalesce($3::bigint, 1), $4::boolean, $5, $6, $7::timestamptz, $4::boolean::int)
+ON CONFLICT (task, conn) DO UPDATE SET number = coalesce($3::bigint, p.number + 1), paused = excluded.paused, reason = excluded.reason, actor = excluded.actor, at = clock_timestamp(), early = excluded.early,
+    times = p.times + (excluded.paused AND NOT p.paused)::int
+WHERE $3::bigint IS NULL OR p.number < $3::bigint
+
+-- A pause that the asker recalls is this host's next word, and newer than the asker's own up to $3.
+-- name: note_recalled_pause
+INSERT INTO pauses AS p (task, conn, number, paused, reason, actor, early, times) VALUES ($1, $2, $3, true, $4, $5, $6, 1)
+ON CONFLICT (task, conn) DO UPDATE SET number = greatest(p.number + 1, excluded.number), paused = true, reason = excluded.reason, actor = excluded.actor, at = clock_timestamp(), early = excluded.early, times = p.times + 1
+
+-- name: early_pauses
+SELECT p.task::text FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN pauses p ON p.task = u.task AND p.conn = u.conn AND p.early IS NOT NULL AND p.paused
+
+-- Those that do not start.
+-- name: pause_waiting
+WITH moved AS (
+    UPDATE tasks SET state = 'paused', reason = 'operator', epoch = epoch + 1, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND state = 'queued' RETURNING id, workspace
+)
+INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $2, 'task.paused', id::text, 'operator' FROM moved
+
+-- What the agent of an attempt is to do. It says the attempt, whether it is known to do that already, and whether it is not known to stand still any more. How long it stood still counts until it is to go on: what it was
+-- estimated to take is that much longer. It may stand still for longer than that, and never for less.
+-- name: pause_lease
+WITH was AS MATERIALIZED (
+    SELECT attempt, started_at IS NOT NULL AND paused = $2 AND (paused_at IS NOT NULL) = $2 AS already, CASE WHEN paused AND NOT $2::boolean THEN clock_timestamp() - paused_at END AS stood, NOT paused AND $2::boolean AND paused_at IS NOT NULL AS doubtful FROM leases WHERE task = $1 FOR UPDATE
+), later AS (
+    UPDATE overruns o SET due = o.due + was.stood FROM was WHERE was.stood IS NOT NULL AND o.task = $1 AND o.attempt = was.attempt
+)
+UPDATE leases l SET paused = $2, stood = l.stood + coalesce(was.stood, '0'), paused_at = CASE WHEN NOT $2 OR l.paused THEN l.paused_at END
+FROM was WHERE l.task = $1 RETURNING l.attempt, l.epoch, was.already, was.doubtful
+
+-- The agent of an attempt stands still, or goes on, as it is to.
+-- name: mark_paused
+UPDATE leases l SET paused_at = CASE WHEN $4::boolean THEN clock_timestamp() END
+-- include: by_fence
+AND l.started_at IS NOT NULL AND l.paused = $4 AND (l.paused_at IS NOT NULL) <> $4 RETURNING l.workspace
+
+-- Attempts of owner $1 whose agents are to stand still, or are to go on and are not known to.
+-- name: to_pause
+SELECT task::text, attempt, epoch, paused FROM leases WHERE owner = $1 AND (paused OR paused_at IS NOT NULL)
+
+-- What is told of a task that was paused, or goes on.
+-- name: told_pause
+SELECT s.state, s.reason, s.attempt, s.epoch, coalesce(s.conn::text, ''), coalesce(s.command::text, ''), coalesce(encode(s.command_digest, 'hex'), ''), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM standing s WHERE s.id = $1

@@ -1,0 +1,175 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// reports lets the spoke of a pair say bodies in answer to the order of task, and returns them as the hub reads them.
+func reports(t *testing.T, p *storetest.Pair, task string, bodies ...commands.Body) []*store.Incoming {
+	t.Helper()
+	var id, digest string
+	require.NoError(t, p.Hub.DB.Read(t.Context(), "reading an order", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT command::text, encode(command_digest, 'hex') FROM mirrors WHERE task = $1`, task).Scan(&id, &digest)
+	}))
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "telling", func(_ context.Context, tx *store.Tx) error {
+		for _, b := range bodies {
+			tx.Send(store.Draft{Conn: p.Spoke.Conn.ID, Body: b, Re: &signing.Ref{ID: id, SHA256: digest}})
+		}
+		return nil
+	}))
+	due := p.Spoke.Due(t)
+	return p.Hub.Read(t, due[len(due)-len(bodies):]...)
+}
+
+func asked(task string) *commands.Question {
+	return &commands.Question{Task: task, Attempt: 1, Question: storetest.NewID(), Text: "may I?", At: time.Now().UnixMilli(), Deadline: time.Now().Add(time.Hour).UnixMilli()}
+}
+
+func takenIn(t *testing.T, p *storetest.Pair, batch ...*store.Incoming) {
+	t.Helper()
+	_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors(storetest.Nowhere))
+	require.NoError(t, err)
+	for _, m := range batch {
+		require.Empty(t, m.Code, m.Why)
+	}
+}
+
+// What became of a question may come before the question, which stays closed then.
+func TestAnAnswerComesBeforeItsQuestion(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	q := asked(task)
+	batch := reports(t, p, task, q, &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "yes", By: "ann", At: q.At})
+
+	takenIn(t, p, batch[1])
+	takenIn(t, p, batch[0])
+
+	list, err := p.Hub.DB.Inquiries(t.Context(), task)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, []string{commands.QuestionAnswered, "yes", "ann", "may I?"}, []string{list[0].State, list[0].Answer, list[0].AnsweredBy, list[0].Text})
+}
+
+// The questions of an agent that has ended are closed, and go with the agent.
+func TestQuestionsEndWithTheirAgent(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	over, open := p.Order(t, nil), p.Order(t, nil)
+	takenIn(t, p, reports(t, p, over, asked(over))...)
+	takenIn(t, p, reports(t, p, open, asked(open))...)
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'failed', ended_at = now() - interval '40 days' WHERE task = $1`, over))
+	list, err := p.Hub.DB.Inquiries(t.Context(), over)
+	require.NoError(t, err)
+	require.Equal(t, []string{commands.QuestionWithdrawn, "its agent has ended"}, []string{list[0].State, list[0].Reason})
+
+	n, err := p.Hub.DB.CloseInquiries(t.Context())
+
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries WHERE task = $1 AND outcome = 'withdrawn'`, over))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries WHERE task = $1 AND outcome IS NULL`, open))
+	_, err = p.Hub.DB.Prune(t.Context(), 0, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries`))
+}
+
+// What agents have asked that have ended takes no place of a list, whether it was closed yet or not.
+func TestQuestionsOfEndedAgentsTakeNoPlace(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	open, over := p.Order(t, nil), p.Order(t, nil)
+	first := asked(open)
+	takenIn(t, p, reports(t, p, open, first)...)
+	for range 3 {
+		takenIn(t, p, reports(t, p, over, asked(over))...)
+	}
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'failed', ended_at = now() WHERE task = $1`, over))
+
+	list, more, err := p.Hub.DB.OpenInquiries(t.Context(), 1)
+
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Len(t, list, 1)
+	require.Equal(t, first.Question, list[0].ID)
+}
+
+// A list of questions is in the order in which the hub heard of them, whatever the clock of a spoke says, and has so many of each spoke.
+func TestQuestionsAreListedAsTheyCame(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	for i := range 3 {
+		q := asked(task)
+		q.At -= int64(i) * 1_000_000 // each later one says that it is older
+		q.Text = string(rune('a' + i))
+		takenIn(t, p, reports(t, p, task, q)...)
+	}
+	list, more, err := p.Hub.DB.OpenInquiries(t.Context(), 3)
+	require.NoError(t, err)
+	require.False(t, more)
+	open, oldest, err := p.Hub.DB.QuestionFigures(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, open)
+	require.Positive(t, oldest)
+	require.Less(t, oldest, time.Minute, "the clock of a spoke makes none older")
+	require.Equal(t, []string{"c", "b", "a"}, []string{list[0].Text, list[1].Text, list[2].Text})
+
+	list, more, err = p.Hub.DB.OpenInquiries(t.Context(), 2)
+
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Equal(t, []string{"c", "b"}, []string{list[0].Text, list[1].Text})
+	require.Len(t, list, 2)
+}
+
+// What this hub has answered is kept beside what its spoke says of it, whatever that says, and in the audit.
+func TestASpokeDoesNotRewriteAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]func(p *storetest.Pair, task string, q *commands.Question) []commands.Body{
+		"another answer": func(_ *storetest.Pair, task string, q *commands.Question) []commands.Body {
+			return []commands.Body{&commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "approve", By: "token:ann", At: q.At}}
+		},
+		"that nobody has": func(_ *storetest.Pair, task string, q *commands.Question) []commands.Body {
+			return []commands.Body{&commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionUnanswered, At: q.At}}
+		},
+	} {
+		p := storetest.NewPair(t)
+		task := p.Order(t, nil)
+		q := asked(task)
+		takenIn(t, p, reports(t, p, task, q)...)
+		require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "deny", By: "token:ann", Reason: "too dear"}))
+		takenIn(t, p, reports(t, p, task, says(p, task, q)...)...)
+
+		list, err := p.Hub.DB.Inquiries(t.Context(), task)
+		require.NoError(t, err)
+		require.NotNil(t, list[0].Sent, name)
+		require.Equal(t, "deny", list[0].Sent.Answer)
+		require.Contains(t, list[0].Differs(), `this hub sent "deny" by token:ann; its spoke says `)
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND why = '"deny": too dear'`))
+	}
+}
+
+// A deadline that no order lives to see, which an earlier version took, can be answered.
+func TestAQuestionWithADistantDeadlineIsAnswered(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	q := asked(task)
+	takenIn(t, p, reports(t, p, task, q)...)
+	require.NoError(t, p.Hub.Exec(`UPDATE inquiries SET deadline = '9999-12-30' WHERE task = $1`, task))
+
+	require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "yes", By: "ann"}))
+
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.answer' AND exp > now() + interval '20 days'`))
+}

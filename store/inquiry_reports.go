@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// keepInquiries keeps what a spoke says of questions, after the mirrors were moved: what is not about an agent of its own is
+// refused by then. Reports may come in any order: the newest one counts.
+func keepInquiries(ctx context.Context, tx *Tx, batch []*Incoming) error {
+	for _, m := range batch {
+		var err error
+		told := m.Code == "" && m.Effect == nil // as an answer to the order of its agent
+		switch b := m.Body.(type) {
+		case *commands.Question:
+			if told {
+				err = keepQuestion(ctx, tx, m, b)
+			}
+		case *commands.Answered:
+			if told {
+				err = closeInquiry(ctx, tx, m, b)
+			}
+		case *commands.RefusedBody:
+			err = answerRefused(ctx, tx, m, b)
+		}
+		if err != nil {
+			return fmt.Errorf("keeping questions of agents: %w", err)
+		}
+	}
+	return nil
+}
+
+// roomForInquiry holds where the agent of task $3 on connection $1 has few questions beside $2.
+const roomForInquiry = `(SELECT count(*) FROM (SELECT FROM inquiries WHERE task = $3 AND conn = $1 AND id <> $2 LIMIT $4) AS other) < $4`
+
+// keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more.
+func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question) error {
+	tag, err := tx.Exec(ctx, `
+		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
+		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12) WHERE `+roomForInquiry+`
+		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
+			attempt = greatest(i.attempt, excluded.attempt), outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END,
+			sent = CASE WHEN i.outcome IS NULL THEN i.sent END, command = CASE WHEN i.outcome IS NULL THEN i.command END, seq = greatest(i.seq, excluded.seq)
+		WHERE i.task = excluded.task`,
+		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline)
+	if err == nil && tag.RowsAffected() == 0 {
+		m.reject(commands.TooMany, fmt.Sprintf("more than %d questions of one agent, or a question of another one", commands.MaxQuestions))
+	}
+	return err
+}
+
+// closeInquiry notes what became of a question, beside what this hub has sent itself. Where that comes before the question itself, it is kept without its words.
+func closeInquiry(ctx context.Context, tx *Tx, m *Incoming, a *commands.Answered) error {
+	_, err := tx.Exec(ctx, `
+		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, outcome, answer, answered_by, reason, answered_at)
+		SELECT $1, $2, $3, 0, $5, '', '{}', '', '', at, at, $6, $7, $8, $9, at FROM from_ms($10) AS at WHERE `+roomForInquiry+`
+		ON CONFLICT (conn, id) DO UPDATE SET seq = excluded.seq, outcome = excluded.outcome, answer = excluded.answer, answered_by = excluded.answered_by, reason = excluded.reason,
+			answered_at = excluded.answered_at, command = NULL
+		WHERE i.task = excluded.task AND i.seq < excluded.seq`,
+		m.Conn, a.Question, a.Task, commands.MaxQuestions, m.Header.Seq, a.Outcome, a.Answer, a.By, a.Reason, a.At)
+	return err
+}
+
+// answerRefused notes that an answer had no effect. A question that its spoke does not know is closed; what else
+// became of it the spoke tells itself.
+func answerRefused(ctx context.Context, tx *Tx, m *Incoming, b *commands.RefusedBody) error {
+	if m.Effect != commands.AnswerKind {
+		return nil
+	}
+	gone := b.Code == commands.NotFound || b.Code == commands.UnknownTask
+	_, err := tx.Exec(ctx, `UPDATE inquiries SET command = NULL, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
+		WHERE conn = $1 AND command = $2 AND outcome IS NULL`, m.Conn, m.Header.Re.ID, commands.CleanReason(b.Why), gone)
+	return err
+}
+
+// CloseInquiries closes what agents have asked that have ended, a bounded number, and says how many. Who reads one sees that
+// before, so no end of an agent waits for this.
+func (db *DB) CloseInquiries(ctx context.Context) (n int64, err error) {
+	err = db.Tx(ctx, "closing questions of agents that have ended", func(ctx context.Context, tx *Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE inquiries SET outcome = 'withdrawn', reason = $1, answered_at = clock_timestamp(), command = NULL WHERE (conn, id) IN (
+			SELECT i.conn, i.id FROM inquiries i JOIN mirrors m ON m.task = i.task WHERE i.outcome IS NULL AND (is_terminal(m.state) OR m.conn <> i.conn) ORDER BY i.conn, i.id LIMIT 1000 FOR UPDATE OF i SKIP LOCKED)`, agentEnded)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,190 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// pausing is a hub that pauses agents of a spoke, which answers when it is told to.
+type pausing struct {
+	*storetest.Pair
+	testing.TB
+	got []*store.Incoming // by the spoke, and not answered
+}
+
+func newPausing(t *testing.T, agents int) (p *pausing, tasks []string) {
+	p = &pausing{storetest.NewPair(t), t, nil}
+	for range agents {
+		tasks = append(tasks, p.Order(t, nil))
+	}
+	p.Hub.Due(t)
+	return p, tasks
+}
+
+func (p *pausing) order(task string, on bool, why string) {
+	require.NoError(p, p.Hub.DB.OrderPause(p.Context(), commands.Pause{Task: task, Paused: on, Reason: why}, time.Hour, "ann"))
+	p.got = append(p.got, p.Spoke.Read(p, p.Hub.Due(p)...)...)
+}
+
+// answer takes the next orders, or refuses them, and returns what the hub is to be told.
+func (p *pausing) answer(n int, refused bool) []*store.Incoming {
+	list := p.got[:n]
+	p.got = p.got[n:]
+	require.NoError(p, p.Spoke.DB.Tx(p.Context(), "answering", func(_ context.Context, tx *store.Tx) error {
+		for _, m := range list {
+			if refused {
+				m.Refuse(tx, commands.Refuse(commands.Conflict, "it was cancelled"))
+			} else {
+				m.Answer(tx, &commands.Accepted{Task: m.Task(), State: commands.Running})
+			}
+		}
+		return nil
+	}))
+	return p.Hub.Read(p, p.Spoke.Due(p)...)
+}
+
+func (p *pausing) hear(list []*store.Incoming) {
+	_, err := p.Hub.DB.TakeIn(p.Context(), p.Hub.Conn.ID, 20, list, store.MoveMirrors(storetest.Nowhere))
+	require.NoError(p, err)
+}
+
+func (p *pausing) expire() {
+	require.NoError(p, p.Hub.Exec(`UPDATE mirrors SET pause_expires_at = pause_expires_at - interval '3 hours'`))
+	next, err := p.Hub.DB.NextUnanswered(p.Context(), time.Minute)
+	require.NoError(p, err)
+	require.LessOrEqual(p, next, time.Duration(0))
+	_, err = p.Hub.DB.EndUnanswered(p.Context())
+	require.NoError(p, err)
+	p.got = nil
+}
+
+// last is what the hub has of the last order, and which one is in force.
+func (p *pausing) last(task string) (state, why, inForce string) {
+	var o store.OrderedPause
+	require.NoError(p, json.Unmarshal(p.Mirror(p, task).Pause, &o))
+	if was := o.InForce(); was != nil {
+		inForce = was.Reason
+	}
+	return o.State, o.Reason, inForce
+}
+
+// An order to pause or to resume is in force once it was taken, and one that was refused or has expired changes nothing of that.
+func TestThePauseInForce(t *testing.T) {
+	t.Parallel()
+	const sent, taken, refused, expired = store.PauseSent, store.PauseTaken, store.PauseRefused, store.PauseExpired
+	for name, tt := range map[string]struct {
+		became         []string // of each order; they are named a, b, c
+		state, inForce string
+	}{
+		"one that is on its way":        {[]string{sent}, sent, ""},
+		"one that was taken":            {[]string{taken}, taken, "a"},
+		"one that was refused":          {[]string{refused}, refused, ""},
+		"one that has expired":          {[]string{expired}, expired, ""},
+		"one after it is on its way":    {[]string{taken, sent}, sent, "a"},
+		"one after it was taken":        {[]string{taken, taken}, taken, "b"},
+		"one after it was refused":      {[]string{taken, refused}, refused, "a"},
+		"one after it has expired":      {[]string{taken, expired}, expired, "a"},
+		"two after it were refused":     {[]string{taken, refused, refused}, refused, "a"},
+		"refused, expired, on its way":  {[]string{taken, refused, sent}, sent, "a"},
+		"taken after one was refused":   {[]string{refused, taken}, taken, "b"},
+		"refused after another was":     {[]string{refused, refused}, refused, ""},
+		"refused after one has expired": {[]string{expired, refused}, refused, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, tasks := newPausing(t, 1)
+			for i, became := range tt.became {
+				p.order(tasks[0], i%2 == 0, string(rune('a'+i)))
+				switch became {
+				case taken, refused:
+					p.hear(p.answer(1, became == refused))
+				case expired:
+					p.expire()
+				}
+			}
+
+			state, why, inForce := p.last(tasks[0])
+
+			require.Equal(t, []string{tt.state, string(rune('a' + len(tt.became) - 1)), tt.inForce}, []string{state, why, inForce})
+			require.Equal(t, len(slices.DeleteFunc(tt.became, func(s string) bool { return s != expired })),
+				p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.pause_expired' AND code = 'command_expired' AND object = $1`, tasks[0]))
+		})
+	}
+}
+
+// Two words that went out while their spoke was away are answered one by one, or in one batch.
+func TestTwoPausesAreAnswered(t *testing.T) {
+	t.Parallel()
+	for name, together := range map[string]bool{"together": true, "one by one": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, tasks := newPausing(t, 1)
+			p.order(tasks[0], true, "a")
+			p.order(tasks[0], false, "b")
+			first, second := p.answer(1, false), p.answer(1, true)
+			if together {
+				first, second = append(first, second...), nil
+			}
+
+			p.hear(first)
+
+			if !together {
+				state, _, inForce := p.last(tasks[0])
+				require.Equal(t, []string{store.PauseSent, "a"}, []string{state, inForce})
+				p.hear(second)
+			}
+			state, _, inForce := p.last(tasks[0])
+			require.Equal(t, []string{store.PauseRefused, "a"}, []string{state, inForce})
+		})
+	}
+}
+
+// Answers hold their mirrors in the order of the tasks, whatever the order in which they come: others hold several, too.
+func TestAnswersToPausesHoldMirrorsInOrder(t *testing.T) {
+	t.Parallel()
+	p, tasks := newPausing(t, 2)
+	slices.Sort(tasks)
+	p.order(tasks[1], true, "b")
+	p.order(tasks[0], true, "a")
+	answers := p.answer(2, false)
+	other, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close(context.Background()) })
+	tx, err := other.Begin(t.Context())
+	require.NoError(t, err)
+	hold := func(task string) error {
+		_, err := tx.Exec(t.Context(), `SELECT FROM mirrors WHERE task = $1 FOR UPDATE NOWAIT`, task)
+		return err
+	}
+	require.NoError(t, hold(tasks[0]))
+	heard := make(chan error, 1)
+	go func() {
+		_, err := p.Hub.DB.TakeIn(context.Background(), p.Hub.Conn.ID, 20, answers, store.MoveMirrors(storetest.Nowhere))
+		heard <- err
+	}()
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := tx.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
+		return err != nil || waits || len(heard) > 0
+	}, 20*time.Second, 5*time.Millisecond)
+
+	require.NoError(t, hold(tasks[1]))
+
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-heard)
+	for _, task := range tasks {
+		state, _, _ := p.last(task)
+		require.Equal(t, store.PauseTaken, state)
+	}
+}
