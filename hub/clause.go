@@ -1,0 +1,54 @@
+package hub
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// clauses say how an agent stands, by its state.
+var clauses = map[commands.State]string{
+	commands.Claimed:       "it is about to start",
+	commands.Running:       "it is running",
+	commands.AwaitingInput: "it waits for input",
+	commands.Blocked:       "it is blocked until somebody decides",
+	commands.InReview:      "it is delivered, and waits for its review",
+	commands.Approved:      "its review has passed, and it waits for its merge",
+	commands.Completed:     "it has completed",
+	commands.Failed:        "it has failed",
+	commands.Cancelled:     "it was cancelled",
+	commands.Expired:       "it has expired",
+	commands.Unavailable:   "it could not be run",
+}
+
+// Clause says in one clause how an agent stands, and by which reason.
+func (v AgentView) Clause() string {
+	if v.Refused() {
+		return "it " + v.Sentence()
+	}
+	if _, unknown, found := strings.Cut(v.Sentence(), "("+string(commands.LinkRevoked)+"): "); found {
+		return unknown
+	}
+	if v.State == commands.Failed && v.Reason == commands.ExecutorDied {
+		lost := "it was lost"
+		if how, told := strings.CutPrefix(v.Sentence(), string(v.State)+": "); told { // a viewer is not told
+			lost += ": " + how
+		}
+		return lost + "; what it had done until then stays done; order it again, and --on-loss rerun where that may be repeated"
+	}
+	if v.State == commands.Paused && v.Reason == commands.ExecutorDied {
+		return "it is paused, and its process is gone; resumed it runs once more"
+	}
+	if v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && v.Attempt > 0 {
+		return fmt.Sprintf("it has run, and was to run again when the connection was revoked (%s)", v.Reason)
+	}
+	clause, known := clauses[v.State]
+	if !known {
+		clause = "it is " + string(v.State)
+	}
+	return clause + strings.TrimPrefix(v.Sentence(), string(v.State))
+}
+
+// oneLine is a text of somebody else in one line: it may not look like lines of ours.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,106 @@
+package hub
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// runs says how an agent stands that has started. To revoke is final and ends the agent, so it is named only after a
+// silence longer than its lease.
+func (w *whyAgent) runs() {
+	c := w.at
+	heard := c.State == store.Active && c.Linked && (c.Liveness == "alive" || c.Liveness == "late")
+	said := w.Clause()
+	if !heard || c.Liveness == "late" {
+		said += ", as " + w.Spoke + " last said"
+	}
+	w.add(w.standing(), cmp.Or(w.StartedAt, &w.UpdatedAt), "", "%s", said)
+	if w.Overrun {
+		w.add(commands.CauseState, nil, "", "it runs much longer than estimated; its spoke ends it where it tells no progress")
+	}
+	if told, fix := w.Stalls(); told != "" {
+		w.add(commands.CauseState, nil, fix, "%s", told)
+	}
+	switch {
+	case w.refused():
+	case heard && c.Full:
+		w.add(commands.CauseInbox, c.FullSince, "to make room, "+federation.InboxNext, "no more messages of %s are kept here, so it may have run and ended", w.Spoke)
+	case heard && c.Differs != "":
+		w.add(commands.CauseHistories, nil, "", "this is what is known here, and nothing is relayed to or from %s: %s", w.Spoke, c.Differs)
+	case heard && c.Says.State == string(store.Suspended):
+		w.add(commands.CauseConnection, nil, "", "%s has suspended the connection and starts nothing more: %s", w.Spoke, oneLine(c.Says.Reason))
+	case heard && c.Liveness == "late":
+		w.add(commands.CauseLink, c.LastSeen, "", "%s", w.silence())
+	case heard:
+	case c.State == store.Suspended:
+		w.add(commands.CauseConnection, &c.Since, w.resume(), "the connection is suspended by %s: %s; the agent may go on, and what became of it is told after", c.By, oneLine(c.Reason))
+	case c.State != store.Active:
+		w.add(commands.CauseConnection, &c.Since, "", "the connection is %s", c.State)
+	default:
+		w.unheard()
+	}
+}
+
+// Stalls says of an agent that runs that it shows no work, and what helps; "" where it does.
+func (v AgentView) Stalls() (said, fix string) {
+	switch {
+	case v.Verdict == nil || v.State != commands.Running:
+	case v.Verdict.Word == commands.Hung:
+		return "it seems hung: " + v.Verdict.Evidence, commands.ShellLine([]string{"spawnmesh", "cancel", commands.ShortID(v.Task), "--reason", "WHY"})
+	case v.Verdict.Word == commands.Asleep:
+		return "it is asleep: " + v.Verdict.Evidence, ""
+	}
+	return "", ""
+}
+
+// unheard says that nothing is heard of a spoke, and what to do.
+func (w *whyAgent) unheard() {
+	c, link := w.at, "the link is down"
+	if c.Linked {
+		link = w.silence()
+	}
+	var silent time.Duration
+	if c.LastSeen != nil {
+		silent = time.Since(*c.LastSeen)
+	}
+	if c.Liveness == "dead" && silent > cmp.Or(time.Duration(c.LeaseMS)*time.Millisecond, commands.DefaultLease) {
+		w.add(commands.CauseLink, c.LastSeen, "", "%s; when the host is back, it says what became of the agent", link)
+		w.add(commands.CauseLink, nil, commands.ShellLine([]string{"spawnmesh", "connections", "revoke", w.Spoke, "--reason", "WHY"}), "only if the host is gone for good")
+		return
+	}
+	w.add(commands.CauseLink, c.LastSeen, "", "%s; it may come back by itself, and the agent may go on meanwhile", link)
+}
+
+// refused reports whether heartbeats of the spoke are refused, and says so. That its clock is behind is said by itself.
+func (w *whyAgent) refused() bool {
+	c := w.at
+	list := federation.Standing{Connection: c.Connection, Linked: c.Linked, BeatRefused: c.BeatRefused}.Heartbeats()
+	for _, r := range list {
+		r.Text = w.Spoke + ": " + r.Text
+		w.list = append(w.list, r)
+	}
+	return list != nil
+}
+
+// silence says how long a spoke that is linked was not heard.
+func (w *whyAgent) silence() string {
+	if w.at.Liveness == "late" {
+		return w.Spoke + " is late with its heartbeats"
+	}
+	return "the link is up and nothing is heard over it"
+}
+
+// standing is the cause of a state that has no other.
+func (w *whyAgent) standing() commands.Cause {
+	switch w.State {
+	case commands.AwaitingInput:
+		return commands.CauseQuestion
+	case commands.InReview, commands.Approved:
+		return commands.CauseReview
+	}
+	return commands.CauseState
+}
