@@ -138,6 +138,8 @@ type eventReader struct {
 	at   int64     // number of the last event; negative: from now on
 	away time.Time // since when the instance does not answer; zero when it does
 	each func(api.EventLine, json.RawMessage) error
+	// begun is told once it is known where the events begin, and before the first of them. It may be nil.
+	begun func()
 }
 
 // stream hands on what comes in one answer.
@@ -155,6 +157,9 @@ func (r *eventReader) stream(ctx context.Context, follow bool) error {
 		r.away = time.Time{}
 		if l.Position != nil {
 			r.at = *l.Position
+			if r.begun != nil {
+				r.begun()
+			}
 			return nil
 		}
 		r.at = max(r.at, l.Gap.To, l.Event.Seq)
@@ -170,7 +175,7 @@ func (r *eventReader) follow(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case r.at < 0 || code != commands.Unreachable && code != commands.StoreDown && code != commands.NotReady:
+		case r.at < 0 || !isAway(code):
 			return err
 		case r.away.IsZero():
 			r.away = time.Now()

@@ -16,6 +16,11 @@ import (
 // be starting again, and what is waited for goes on meanwhile.
 const patience = time.Minute
 
+// isAway reports whether a code says that an instance is away, and may be back in a moment.
+func isAway(code commands.Code) bool {
+	return code == commands.Unreachable || code == commands.StoreDown || code == commands.NotReady
+}
+
 // errWaited ends the wait for an agent that is to last no longer.
 var errWaited = errors.New("the time to wait is over")
 
@@ -62,7 +67,7 @@ func (w *watch) bear(ctx context.Context, err error) error {
 	case err == nil:
 		w.away = time.Time{}
 		return nil
-	case !w.known || code != commands.Unreachable && code != commands.StoreDown:
+	case !w.known || !isAway(code):
 		return err
 	case w.away.IsZero():
 		w.away = time.Now()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,9 +37,9 @@ func watchList[T any](ctx context.Context, a *app, c *control.Client, w watched[
 		a.output = "ndjson" // one thing a line: there is no end of the list
 	}
 	a.noPager = true // who pages does not see it change
-	came := make(chan string, 1)
+	came, begun := make(chan string, 1), make(chan struct{})
 	g, ctx := errgroup.WithContext(ctx)
-	r := &eventReader{a: a, c: c, at: -1, each: func(l api.EventLine, _ json.RawMessage) error {
+	r := &eventReader{a: a, c: c, at: -1, begun: sync.OnceFunc(func() { close(begun) }), each: func(l api.EventLine, _ json.RawMessage) error {
 		select {
 		case came <- w.about(l.Event):
 			return nil
@@ -48,6 +49,11 @@ func watchList[T any](ctx context.Context, a *app, c *control.Client, w watched[
 	}}
 	g.Go(func() error { return r.follow(ctx) })
 	g.Go(func() error {
+		select {
+		case <-begun: // what changes from here on is told; before, a list could miss it
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		for changed := []string(nil); ; {
 			all, err := w.there(ctx)
 			if err != nil {
@@ -73,7 +79,7 @@ func watchList[T any](ctx context.Context, a *app, c *control.Client, w watched[
 func (w watched[T]) there(ctx context.Context) ([]T, error) {
 	for {
 		list, err := w.list(ctx)
-		if code := commands.CodeOf(err); err == nil || code != commands.Unreachable && code != commands.StoreDown {
+		if err == nil || !isAway(commands.CodeOf(err)) {
 			return list, err
 		}
 		if err := wait.For(ctx, betweenLists); err != nil {

@@ -137,18 +137,28 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 // may ask.
 func identify(ctx context.Context, c net.Conn, agent func(pid int) bool) context.Context {
 	var caller Principal
-	if u, ok := c.(*net.UnixConn); ok {
-		if raw, err := u.SyscallConn(); err == nil {
-			_ = raw.Control(func(fd uintptr) {
-				cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-				if err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
-					caller = user(int(cred.Uid))
-					caller.agent = agent != nil && agent(int(cred.Pid))
-				}
-			})
-		}
+	if cred := Peer(c); cred != nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
+		caller = user(int(cred.Uid))
+		caller.agent = agent != nil && agent(int(cred.Pid))
 	}
 	return WithCaller(ctx, caller)
+}
+
+// Peer is the process that has dialled a Unix socket, as the kernel saw it then; nil where that cannot be told.
+func Peer(c net.Conn) (cred *unix.Ucred) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err != nil {
+		return nil
+	}
+	return cred
 }
 
 // BodyTime is how long a body may take to arrive, also one that nobody reads: the server reads the
@@ -176,6 +186,16 @@ func BoundBody(w http.ResponseWriter, r *http.Request, within time.Duration) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 512<<10)
+}
+
+// Fail answers r with err. Where r was ended before it had an answer, as when the instance stops, there is none: who asked
+// finds the answer cut off, which says that the instance went away, and asks again where that is right. An error would say that
+// something is wrong with the request, or with the instance.
+func Fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		panic(http.ErrAbortHandler)
+	}
+	Error(w, err)
 }
 
 // Error answers with err as a problem.
@@ -278,10 +298,10 @@ func status(code commands.Code) int {
 	return http.StatusConflict
 }
 
-// Reply answers with v, or with err where that is not nil.
-func Reply(w http.ResponseWriter, v any, err error) {
+// Reply answers r with v, or with err where that is not nil.
+func Reply(w http.ResponseWriter, r *http.Request, v any, err error) {
 	if err != nil {
-		Error(w, err)
+		Fail(w, r, err)
 		return
 	}
 	JSON(w, v)

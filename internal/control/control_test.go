@@ -152,6 +152,36 @@ func TestAnswersUnderWayAreFinished(t *testing.T) {
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
 }
 
+// Who has no answer yet when the instance stops hears that it went away, and not of a defect: those who wait ask again then.
+func TestAnAnswerThatTheStopEndsIsCutOff(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(c *Client, ctx context.Context) error{
+		"an answer": func(c *Client, ctx context.Context) error { return c.Do(ctx, "POST", "/", nil, nil) },
+		"a stream": func(c *Client, ctx context.Context) error {
+			return c.Follow(ctx, "/", func(json.RawMessage) error { return nil })
+		},
+	} {
+		dir := t.TempDir()
+		asked := make(chan struct{})
+		stop := serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(asked)
+			<-r.Context().Done()
+			Fail(w, r, fmt.Errorf("reading what it was about: %w", r.Context().Err()))
+		}))
+		answered := make(chan error, 1)
+		go func() { answered <- ask(NewClient(dir), t.Context()) }()
+		<-asked
+
+		stop()
+
+		err := <-answered
+		require.Equal(t, commands.Unreachable, commands.CodeOf(err), "%s: %v", name, err)
+	}
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { Fail(w, r, context.Canceled) }))
+	require.Equal(t, commands.Internal, commands.CodeOf(NewClient(dir).Do(t.Context(), "GET", "/", nil, nil)), "nothing has ended this one")
+}
+
 func TestACallThatDoesNotEndKeepsNobodyFromStopping(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

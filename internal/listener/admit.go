@@ -40,7 +40,7 @@ func (l *Listener) admitted(h http.Handler) http.Handler {
 			if later, ok := errors.AsType[*tooMany](err); ok {
 				p.Header().Set("Retry-After", strconv.Itoa(later.seconds))
 			}
-			control.Error(p, err)
+			control.Fail(p, r, err)
 			return
 		}
 		defer done()

@@ -19,7 +19,7 @@ func (n *Node) routes() http.Handler {
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
-	return traced(api.Serve(r, n.plain(), control.May, fail))
+	return traced(api.Serve(r, n.plain(), control.May, control.Fail))
 }
 
 // traced notes what a request belongs to.
@@ -32,7 +32,7 @@ func traced(h http.Handler) http.Handler {
 // AtRest are those of the same routes that need nothing but the database: the backlog of an instance
 // that does not run, and what its host knows of agents. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
-	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, control.May, fail)
+	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, control.May, control.Fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if atRest(r) {
 			h.ServeHTTP(w, r)
@@ -48,5 +48,3 @@ func atRest(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	return strings.HasPrefix(path+"/", "/workspaces/") || strings.HasPrefix(path, "/retention") || reads && (strings.HasPrefix(path, "/tasks") || strings.HasPrefix(path, "/audit/") || path == "/openapi.json")
 }
-
-func fail(w http.ResponseWriter, _ *http.Request, err error) { control.Error(w, err) }

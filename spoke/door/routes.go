@@ -44,25 +44,27 @@ func (d *Door) routes() http.Handler {
 	mux.HandleFunc("POST /v1/done", d.inTurn(taking(d.done)))
 	mux.HandleFunc("POST /v1/fail", taking(d.fail))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, nil, commands.Refuse(commands.NotFound, "there is no %s %s at the door of an agent", r.Method, commands.Clip(r.URL.Path)).
+		answer(w, r, nil, commands.Refuse(commands.NotFound, "there is no %s %s at the door of an agent", r.Method, commands.Clip(r.URL.Path)).
 			Hinting("docs/operating.md lists what there is"))
 	})
 	return mux
 }
 
 // answer writes an answer, which the agent has so long to read.
-func answer(w http.ResponseWriter, out any, err error) {
+func answer(w http.ResponseWriter, r *http.Request, out any, err error) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
-	control.Reply(w, out, err)
+	control.Reply(w, r, out, err)
 }
 
 // inTurn lets few requests in at a time, each until its answer is read.
 func (d *Door) inTurn(act http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if leave := d.takeTurn(r.Context()); leave != nil {
-			defer leave()
-			act(w, r)
+		leave := d.takeTurn(r.Context())
+		if leave == nil {
+			panic(http.ErrAbortHandler) // to return would be to answer that it is done
 		}
+		defer leave()
+		act(w, r)
 	}
 }
 
@@ -80,7 +82,7 @@ func (d *Door) takeTurn(ctx context.Context) (leave func()) {
 func reply[Out any](act func(r *http.Request) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		out, err := act(r)
-		answer(w, out, err)
+		answer(w, r, out, err)
 	}
 }
 
@@ -96,7 +98,7 @@ func taking[In, Out any](act func(r *http.Request, in In) (Out, error)) http.Han
 		if err == nil {
 			out, err = act(r, in)
 		}
-		answer(w, out, err)
+		answer(w, r, out, err)
 	}
 }
 

@@ -39,7 +39,7 @@ func (d *Door) checkpoint(w http.ResponseWriter, r *http.Request) {
 	b := bodyOf(w, r, MaxCheckpoint)
 	at, err := d.room.KeepData(r.Context(), b)
 	b.end()
-	answer(w, Noted{at}, cmp.Or(b.wrong(err), err))
+	answer(w, r, Noted{at}, cmp.Or(b.wrong(err), err))
 }
 
 // A Session is one of the runtime of an agent.

@@ -68,7 +68,7 @@ func secretOf(token string) *secret {
 func (d *Door) allowed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.enter() {
-			return // the connection is closed
+			panic(http.ErrAbortHandler) // to return would be to answer that it is done
 		}
 		defer d.busy.Done()
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -80,9 +80,9 @@ func (d *Door) allowed(h http.Handler) http.Handler {
 			d.room.Heard() // what it waited for has come, perhaps
 		case known || !d.wrong.Allow():
 			w.Header().Set("Retry-After", "1")
-			answer(w, nil, commands.Refuse(commands.TooManyRequests, "this agent asks its spoke more than %d times a second", maxRequests).Hinting("ask less often"))
+			answer(w, r, nil, commands.Refuse(commands.TooManyRequests, "this agent asks its spoke more than %d times a second", maxRequests).Hinting("ask less often"))
 		default:
-			answer(w, nil, commands.Refuse(commands.Unauthenticated, "the request does not have the token of this attempt").
+			answer(w, r, nil, commands.Refuse(commands.Unauthenticated, "the request does not have the token of this attempt").
 				Hinting("send what is in the file that SPAWNMESH_TOKEN_FILE names, as Authorization: Bearer TOKEN"))
 		}
 	})
