@@ -285,6 +285,7 @@ func TestLiveness(t *testing.T) {
 		v := m.View(t, "attic")
 		if at.Equal(*v.LastSeen) && before == due(at) {
 			require.Equal(t, before, v.Liveness)
+			require.True(t, v.LastSeen.Add(100*time.Millisecond).Equal(*v.NextExpected), "when the next one was due")
 			seen[v.Liveness] = true
 		}
 		at = *v.LastSeen

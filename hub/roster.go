@@ -28,6 +28,7 @@ type SpokeView struct {
 	Remote       string                  `json:"remote,omitempty"`
 	Liveness     string                  `json:"liveness"` // alive, late, stale, dead, never seen, ended
 	LastSeen     *time.Time              `json:"last_seen,omitempty"`
+	NextExpected *time.Time              `json:"next_expected_at,omitempty"` // when its next heartbeat is due
 	ClockOffset  string                  `json:"clock_offset,omitempty"`
 	BeatRefused  *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
 	Slots        int                     `json:"slots"`
@@ -123,6 +124,8 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Says, _ = s.PeerSays()
 	v.Refuses = s.Refuses
 	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
+	next := b.At.Add(time.Duration(b.Body.IntervalMS) * time.Millisecond)
+	v.NextExpected = &next
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
 	v.Stopping, v.StartsNone = b.Body.Stopping, b.Body.StartsNone
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS

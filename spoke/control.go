@@ -22,6 +22,7 @@ type Description struct {
 	Policy    string       `json:"policy"`    // version in force
 	Slots     int          `json:"slots"`
 	Running   int          `json:"running"`
+	Swept     time.Time    `json:"last_sweep_at"` // zero = not yet
 }
 
 // Describe returns what to say about this spoke, and how its links stand; nil
@@ -37,7 +38,7 @@ func (s *Spoke) Describe() (*Description, []control.Check) {
 		}
 		links = append(links, checkLink(c))
 	}
-	return &Description{s.kernel.Level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count()}, slices.Concat(links, s.checkIsolation(), s.checkKernel(), s.checkLimits(), s.checkKills(), s.stuck.check())
+	return &Description{s.kernel.Level, s.isolation(), policy.FoundOf(s.isolates), s.Policy.Now().ID(), s.Slots, s.live.count(), s.lastSweep()}, slices.Concat(links, s.checkIsolation(), s.checkKernel(), s.checkLimits(), s.checkKills(), s.stuck.check())
 }
 
 // Running counts the attempts that have a slot.

@@ -1,7 +1,9 @@
 package spoke
 
 import (
+	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -25,4 +27,35 @@ func (v HubView) Keeps() []commands.WhyReason {
 			Fix: commands.ShellLine([]string{"spawnmesh", "connections", "grant", v.Name, "--expires", "never"})})
 	}
 	return slices.Concat(list, s.Heartbeats(), s.Freezes(), s.Faults())
+}
+
+// Keeps says what keeps agents of every hub from being started here now, what weighs most first: each reason as what this spoke does.
+// Nothing before it works.
+func (s *Spoke) Keeps(ctx context.Context) (list []commands.WhyReason, err error) {
+	if !s.working.Load() {
+		return nil, nil
+	}
+	add := func(is bool, r commands.WhyReason) {
+		if is {
+			list = append(list, r)
+		}
+	}
+	add(s.stopping.Load(), commands.WhyReason{Code: commands.CauseStopping, Text: "is stopping, and starts nothing more", Fix: "it goes on when it is started again"})
+	held, err := s.DB.FrozenHere(ctx, "")
+	if err != nil {
+		return list, err
+	}
+	if held != nil {
+		since := time.UnixMilli(held.Since)
+		add(true, commands.WhyReason{Code: commands.CauseFreeze, Text: "starts nothing: " + held.Why(), Since: &since,
+			Fix: commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", held.Scope, "--reason", "WHY"})})
+	}
+	rules, running := s.Policy.Now(), s.live.count()
+	add(len(rules.Runtimes) == 0, commands.WhyReason{Code: commands.CausePolicy, Text: "starts nothing: its policy lets nothing run", Fix: "spawnmesh spoke policy init --preset commands"})
+	add(s.isolation() == "", commands.WhyReason{Code: commands.CauseIsolation, Text: "starts no program: it cannot confine agents as its policy demands", Fix: "spawnmesh doctor says why"})
+	lack := s.lacksRoom()
+	add(lack != "", commands.WhyReason{Code: commands.CauseDisk, Text: "starts nothing: its disk " + lack, Fix: "make room, or lower that limit in the policy"})
+	add(running >= s.Slots, commands.WhyReason{Code: commands.CauseSlots, Text: "has all of its " + strconv.Itoa(s.Slots) + " slots in use; what is ordered waits here", Figure: commands.Figure(s.Slots),
+		Fix: "it goes on when an agent ends; to have more, start it with --slots N"})
+	return list, nil
 }

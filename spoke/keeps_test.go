@@ -8,8 +8,10 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -54,4 +56,43 @@ func TestWhatKeepsOrdersOfAHub(t *testing.T) {
 			require.Contains(t, list[0].Fix, tt.fix)
 		})
 	}
+}
+
+// What keeps agents of every hub from being started on a host is said of the instance itself, and goes when it is over.
+func TestWhatKeepsAHostFromStartingAgents(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Slots: 1}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	var v struct{ Reasons []commands.WhyReason }
+	keeps := func() (codes []commands.Cause) {
+		v.Reasons = nil
+		s.Do(t, "GET", "/api/v1/instance", nil, &v)
+		for _, r := range v.Reasons {
+			codes = append(codes, r.Code)
+		}
+		return codes
+	}
+	require.Empty(t, keeps())
+	sleeper(t, m)
+	require.Equal(t, []commands.Cause{commands.CauseSlots}, keeps())
+	require.Equal(t, "has all of its 1 slots in use; what is ordered waits here", v.Reasons[0].Text)
+	require.EqualValues(t, 1, *v.Reasons[0].Figure)
+
+	_, err := rewrite(t, s, limitedTo("reserve: 4096TiB"))
+	require.NoError(t, err)
+	require.Equal(t, []commands.Cause{commands.CauseDisk, commands.CauseSlots}, keeps())
+	require.Contains(t, v.Reasons[0].Text, "starts nothing: its disk has ")
+
+	freeze := map[string]string{"scope": "lane", "target": "default", "reason": "my turn"}
+	s.Do(t, "POST", "/api/v1/workspaces/main/freezes", freeze, nil)
+	require.Equal(t, []commands.Cause{commands.CauseFreeze, commands.CauseDisk, commands.CauseSlots}, keeps())
+	require.Regexp(t, `^starts nothing: frozen by uid:\d+: my turn$`, v.Reasons[0].Text)
+	require.Equal(t, "spawnmesh unfreeze --scope lane:default --reason WHY", v.Reasons[0].Fix)
+	require.WithinDuration(t, time.Now(), *v.Reasons[0].Since, time.Hour)
+	s.Do(t, "POST", "/api/v1/workspaces/main/freezes/lift", freeze, nil)
+	s.Do(t, "POST", "/api/v1/workspaces/main/freezes", map[string]string{"scope": "connection", "target": "lab", "reason": "of one hub"}, nil)
+
+	_, err = rewrite(t, s, policy.Presets["deny"])
+	require.NoError(t, err)
+	require.Equal(t, []commands.Cause{commands.CausePolicy, commands.CauseSlots}, keeps())
 }

@@ -90,13 +90,14 @@ type Spoke struct {
 	written  wait.Signal // sent when something was written that may be due
 	ready    readiness
 	attempts sync.WaitGroup
-	working  atomic.Bool // Run has begun
-	stopping atomic.Bool // nothing more is claimed
-	full     bool        // the disk has less than its reserve, and that was logged; of the goroutine that claims
-	stuck    stuck       // directories of old attempts that cannot be removed
-	kept     stuck       // users of agents that are over
-	news     bell        // what agents wait for may have happened
-	restored atomic.Bool // something may be known of attempts from before a restore
+	working  atomic.Bool  // Run has begun
+	stopping atomic.Bool  // nothing more is claimed
+	swept    atomic.Int64 // when the last sweep ended that has not failed, in ms since 1970; 0 = none has
+	full     bool         // the disk has less than its reserve, and that was logged; of the goroutine that claims
+	stuck    stuck        // directories of old attempts that cannot be removed
+	kept     stuck        // users of agents that are over
+	news     bell         // what agents wait for may have happened
+	restored atomic.Bool  // something may be known of attempts from before a restore
 	claims   streak.Failures
 	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }

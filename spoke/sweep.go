@@ -81,7 +81,16 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	if s.ready.count(swept.Ready) || swept.Promoted+swept.Limits+int64(swept.Lapsed) > 0 || swept.Reclaimed > 0 {
 		s.work.Send()
 	}
+	s.swept.Store(time.Now().UnixMilli())
 	return max(min(swept.Next, s.lookForOverruns(ctx)), 10*time.Millisecond)
+}
+
+// lastSweep is when everything that was due was moved; zero = not yet.
+func (s *Spoke) lastSweep() time.Time {
+	if at := s.swept.Load(); at != 0 {
+		return time.UnixMilli(at)
+	}
+	return time.Time{}
 }
 
 // pruneAgain removes old rows now and then. That may take long, and what is due does not wait for it.

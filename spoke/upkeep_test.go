@@ -13,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
 )
 
 // The shim of an agent hears of each renewal: it ends its tree by itself a few
@@ -124,4 +125,22 @@ func TestASpokeRemovesOldRows(t *testing.T) {
 	})
 	s.Exec(t, `ALTER TABLE not_outputs RENAME TO outputs`)
 	m.Check(t)
+}
+
+// An instance says when it has last moved what was due, and that goes on with what is written.
+func TestTheLastSweepIsTold(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	swept := func() time.Time {
+		var v spoke.Description
+		m.Spokes["attic"].Do(t, "GET", "/api/v1/instance", nil, &v)
+		return v.Swept
+	}
+	meshtest.Await(t, "the first one", func() bool { return !swept().IsZero() })
+	before := swept()
+	require.WithinDuration(t, time.Now(), before, time.Hour)
+
+	m.Wait(t, m.Noop(t, "attic"))
+
+	meshtest.Await(t, "the next one", func() bool { return swept().After(before) })
 }

@@ -204,6 +204,9 @@ func (a *app) printConnection(v connectionView) error {
 func (a *app) heardOf(v connectionView) (list pairs) {
 	if isSpoke(v) && !v.State.Ended() {
 		list.add("seen", a.seenOf(v))
+		if v.Liveness != "alive" && v.NextExpected != nil {
+			list.add("heartbeat", "was due "+longAgo(*v.NextExpected))
+		}
 		told := ""
 		if v.Liveness != "alive" && v.LastSeen != nil {
 			told = ", as of its last heartbeat, " + longAgo(*v.LastSeen)

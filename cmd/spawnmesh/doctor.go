@@ -232,8 +232,20 @@ func (a *app) checkInstance(ctx context.Context) (role string, checks []control.
 	if v.API != "" {
 		checks = append(checks, note("api", "for other programs at "+v.API))
 	}
+	checks = append(checks, a.checkWork(v)...)
 	checks = append(checks, v.Health...)
 	return v.Role, append(checks, a.checkSpokes(ctx)...)
+}
+
+// checkWork says whether the spoke that runs here starts agents, or what keeps it from that. Somebody may mean it: each is a note.
+func (a *app) checkWork(v running) (list []control.Check) {
+	for _, r := range v.Reasons {
+		list = append(list, note("work", "this spoke "+a.withFix(r)))
+	}
+	if v.Slots > 0 && len(list) == 0 {
+		list = append(list, note("work", fmt.Sprintf("is taken; %d of %d slots are in use", v.Running, v.Slots)))
+	}
+	return list
 }
 
 // checkSpokes says which spokes nothing runs on now. That is no fault of this

@@ -53,13 +53,15 @@ func (a *app) health(ctx context.Context) error {
 
 // running is what a hub and a spoke both say about themselves.
 type running struct {
-	Role   string          `json:"role"`
-	Pid    int             `json:"pid"`
-	API    string          `json:"api"` // where a hub serves other programs; "" = nowhere
-	Slots  int             `json:"slots"`
-	Policy string          `json:"policy"`
-	Held   *policy.Found   `json:"held"` // nil of an instance that is no spoke
-	Health []control.Check `json:"health"`
+	Role    string               `json:"role"`
+	Pid     int                  `json:"pid"`
+	API     string               `json:"api"` // where a hub serves other programs; "" = nowhere
+	Slots   int                  `json:"slots"`
+	Running int                  `json:"running"`
+	Policy  string               `json:"policy"`
+	Held    *policy.Found        `json:"held"`    // nil of an instance that is no spoke
+	Reasons []commands.WhyReason `json:"reasons"` // what keeps a spoke from starting agents of any hub
+	Health  []control.Check      `json:"health"`
 }
 
 // askInstance asks the instance that runs in the data directory.

@@ -67,6 +67,7 @@ func TestAKillIsObeyedWhileDraining(t *testing.T) {
 	line := says(t, s, waitsForAgents)
 	require.Regexp(t, `msg="this takes a while" doing="stopping: waiting for running agents \(1\) for at most 1h; .*, \d+s so far"`, says(t, s, `doing="stopping`))
 
+	require.Regexp(t, `(?m)^work +this spoke is stopping, and starts nothing more; it goes on when it is started again$`, hand{t: t, dir: s.Dir}.run("", "doctor").out)
 	h.do("kill", id, "--reason", "enough", "--grace", "0s")
 
 	require.Contains(t, line, "agents=1 ids=["+id+"] at_most=1h0m0s")

@@ -1265,6 +1265,9 @@ type Connection struct {
 	Liveness ConnectionLiveness `json:"liveness,omitempty,omitzero"`
 	Name     string             `json:"name"`
 
+	// NextExpectedAt Of a spoke: when its next heartbeat is due, by the last one.
+	NextExpectedAt time.Time `json:"next_expected_at,omitempty,omitzero"`
+
 	// Peer The instance at the other end.
 	Peer string `json:"peer"`
 
@@ -1612,6 +1615,9 @@ type Instance struct {
 	// KillLevel Of a spoke: how agents are ended.
 	KillLevel string `json:"kill_level,omitempty,omitzero"`
 
+	// LastSweepAt Of a spoke: when it has last moved what was due, by its clock. It sleeps while nothing is.
+	LastSweepAt time.Time `json:"last_sweep_at,omitempty,omitzero"`
+
 	// Link Where spokes dial a hub.
 	Link string `json:"link,omitempty,omitzero"`
 
@@ -1620,8 +1626,11 @@ type Instance struct {
 	Pid  int    `json:"pid"`
 
 	// Policy Of a spoke: the version in force.
-	Policy string       `json:"policy,omitempty,omitzero"`
-	Role   InstanceRole `json:"role"`
+	Policy string `json:"policy,omitempty,omitzero"`
+
+	// Reasons Of a spoke: what keeps it from starting agents of any hub now; what weighs most first. Not there: nothing does. What keeps those of one hub is said of its connection.
+	Reasons []WhyReason  `json:"reasons,omitempty,omitzero"`
+	Role    InstanceRole `json:"role"`
 
 	// Running Of a spoke: the agents that run now.
 	Running int `json:"running,omitempty,omitzero"`

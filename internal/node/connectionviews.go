@@ -13,7 +13,7 @@ import (
 func spokeOf(s hub.SpokeView) api.Connection {
 	v := rowOf(s.Connection)
 	v.Linked, v.LinkedSince, v.Remote = s.Linked, when(s.LinkedSince), s.Remote
-	v.Liveness, v.LastSeen, v.ClockOffset = api.ConnectionLiveness(s.Liveness), when(s.LastSeen), s.ClockOffset
+	v.Liveness, v.LastSeen, v.NextExpectedAt, v.ClockOffset = api.ConnectionLiveness(s.Liveness), when(s.LastSeen), when(s.NextExpected), s.ClockOffset
 	v.BeatRefused = refusedBeatOf(s.BeatRefused)
 	v.Slots, v.Running, v.Queued, v.Unconfirmed = s.Slots, s.Running, s.Queued, s.Unconfirmed
 	v.Capabilities, v.KillLevel, v.Isolation, v.Version, v.Policy, v.LeaseMS = s.Capabilities, s.KillLevel, s.Isolation, s.Version, s.Policy, s.LeaseMS

@@ -33,8 +33,13 @@ func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObje
 	if s.n.Spoke != nil {
 		if about, checks := s.n.Spoke.Describe(); about != nil {
 			v.KillLevel, v.Isolation, v.Policy, v.Slots, v.Running = about.KillLevel, about.Isolation, about.Policy, about.Slots, about.Running
+			v.LastSweepAt = about.Swept
 			v.Held = api.Held{Root: about.Held.AsRoot, Faults: about.Held.Faults}
 			health, roles = append(health, checks...), append(roles, "spoke")
+		}
+		keeps, err := s.n.Spoke.Keeps(ctx)
+		if v.Reasons = mapped(keeps, reasonOf); err != nil {
+			health = append(health, control.NewCheck("freezes", err))
 		}
 	}
 	failing := slices.DeleteFunc(s.n.checkTries(), func(c control.Check) bool { return c.OK })
