@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -27,8 +28,11 @@ func (v AgentView) Clause() string {
 	if v.Refused() {
 		return "it " + v.Sentence()
 	}
-	if _, unknown, found := strings.Cut(v.Sentence(), "("+string(commands.LinkRevoked)+"): "); found {
+	if unknown := v.givenUp(); unknown != "" {
 		return unknown
+	}
+	if v.State == commands.Unavailable && v.Result != nil && slices.Contains([]commands.Reason{commands.KillRequested, commands.CancelRequested, commands.Operator}, v.Reason) {
+		return "it was " + v.endedFirst() + " before it ran"
 	}
 	if v.State == commands.Failed && v.Reason == commands.ExecutorDied {
 		lost := "it was lost"

@@ -52,16 +52,45 @@ func (v AgentView) Sentence() string {
 		}
 		return string(v.State) + ": " + r.Summary
 	}
-	over := slices.ContainsFunc(v.Attempts, func(e commands.Ended) bool { return e.Attempt == v.Attempt }) // it waited for the next one
-	if given := v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && !over; given && v.StartedAt != nil {
-		return fmt.Sprintf("%s (%s): the connection was revoked while it ran; what became of it is not known here", v.State, v.Reason)
-	} else if given && v.AcceptedAt != nil {
-		return fmt.Sprintf("%s (%s): the connection was revoked when %s had accepted it; whether it ran is not known here", v.State, v.Reason, v.Spoke)
+	if why := v.givenUp(); why != "" {
+		return fmt.Sprintf("%s (%s): %s", v.State, v.Reason, why)
 	}
 	if v.Reason != "" {
 		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
 	}
 	return string(v.State)
+}
+
+// givenUp says of an agent that its spoke had accepted what is not known of it, where the hub waits for no result any more; "" where it does, or has
+// one.
+func (v AgentView) givenUp() string {
+	over := slices.ContainsFunc(v.Attempts, func(e commands.Ended) bool { return e.Attempt == v.Attempt }) // it waited for the next one
+	ran, unknown := v.StartedAt != nil, "whether it ran is not known here"
+	if ran {
+		unknown = "what became of it is not known here"
+	}
+	switch {
+	case v.State != commands.Unavailable || v.Result != nil || v.AcceptedAt == nil && !ran:
+	case v.unansweredEnd() != "":
+		return fmt.Sprintf("%s did not answer the order to %s it in time; %s", v.Spoke, v.unansweredEnd(), unknown)
+	case v.Reason == commands.LinkRevoked && !over && ran:
+		return "the connection was revoked while it ran; " + unknown
+	case v.Reason == commands.LinkRevoked && !over:
+		return fmt.Sprintf("the connection was revoked when %s had accepted it; %s", v.Spoke, unknown)
+	}
+	return ""
+}
+
+// unansweredEnd is the order that ended an agent at its hub alone, as its spoke did not answer it: "kill", "cancel", or "".
+func (v AgentView) unansweredEnd() string {
+	switch {
+	case v.State != commands.Unavailable || v.Result != nil:
+	case v.Reason == commands.KillRequested:
+		return "kill"
+	case v.Reason == commands.CancelRequested:
+		return "cancel"
+	}
+	return ""
 }
 
 // Since is when an agent came into its state, as far as it is known.

@@ -157,11 +157,16 @@ func TestWhatAHubHasNotPaused(t *testing.T) {
 // What runs once more, or would have, is said as what it is.
 func TestWhatIsGoneInWords(t *testing.T) {
 	t.Parallel()
+	then := time.Now()
 	for want, m := range map[string]store.Mirror{
 		"it is paused, and its process is gone; resumed it runs once more": {State: commands.Paused, Reason: commands.ExecutorDied, Attempt: 1},
 		"it is paused": {State: commands.Paused},
-		"it has run, and was to run again when the connection was revoked (link_revoked)": {State: commands.Unavailable, Reason: commands.LinkRevoked, Attempt: 1, Attempts: []commands.Ended{{Attempt: 1}}},
-		"it could not be run (link_revoked)":                                              {State: commands.Unavailable, Reason: commands.LinkRevoked},
+		"it has run, and was to run again when the connection was revoked (link_revoked)":          {State: commands.Unavailable, Reason: commands.LinkRevoked, Attempt: 1, Attempts: []commands.Ended{{Attempt: 1}}},
+		"it could not be run (link_revoked)":                                                       {State: commands.Unavailable, Reason: commands.LinkRevoked},
+		"attic did not answer the order to kill it in time; whether it ran is not known here":      {Spoke: "attic", State: commands.Unavailable, Reason: commands.KillRequested, AcceptedAt: &then},
+		"attic did not answer the order to cancel it in time; what became of it is not known here": {Spoke: "attic", State: commands.Unavailable, Reason: commands.CancelRequested, AcceptedAt: &then, StartedAt: &then, Attempt: 1},
+		"it was killed before it ran":                                                              {State: commands.Unavailable, Reason: commands.KillRequested, Result: json.RawMessage(`{"state":"unavailable","reason":"kill_requested","summary":"killed"}`)},
+		"it was cancelled before it ran":                                                           {State: commands.Unavailable, Reason: commands.CancelRequested, Result: json.RawMessage(`{"state":"unavailable","reason":"cancel_requested","summary":"x"}`)},
 	} {
 		require.Equal(t, want, hub.AgentView{Mirror: m}.Clause())
 	}

@@ -44,6 +44,8 @@ func (v AgentView) Words() string {
 		return v.endedFirst()
 	case v.Refused():
 		return "refused"
+	case v.unansweredEnd() != "":
+		return v.unansweredEnd() + " not answered"
 	case r.Outcome == commands.CouldNotStart:
 		return "could not start"
 	case endedBy[v.Reason] != "":

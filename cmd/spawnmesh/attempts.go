@@ -53,7 +53,7 @@ func endedAs(v agentView) string {
 	switch {
 	case foundLost(r.Outcome, r.Exit):
 		return "found lost"
-	case v.State == commands.Unavailable && v.Reason == commands.LinkRevoked && v.StartedAt != nil: // a hub's word; its spoke knows the end
+	case v.State == commands.Unavailable && v.Result == nil && v.StartedAt != nil: // a hub's word; its spoke knows the end
 		return "given up"
 	}
 	return "ended"
