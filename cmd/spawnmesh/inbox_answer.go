@@ -35,7 +35,7 @@ when it is back. This waits up to 5s for the spoke to confirm it.`,
 			case option == "":
 				return misuse("no answer given").Hinting("give TEXT, or --option X; see").Running("inbox", "show", args[0])
 			}
-			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
+			return a.withReader(c.Context(), func(ctx context.Context, c *control.Client) error {
 				return a.answer(ctx, c, args[0], api.NewAnswer{Answer: text, Reason: reason})
 			})
 		},

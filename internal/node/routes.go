@@ -30,7 +30,7 @@ func traced(h http.Handler) http.Handler {
 }
 
 // AtRest are those of the same routes that need nothing but the database: the backlog of an instance
-// that does not run, and what its host knows of agents. Anything else needs one that runs.
+// that does not run, and what its host knows of agents and answers them. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
 	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, control.May, control.Fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,5 +46,5 @@ func AtRest(in *instance.Instance) http.Handler {
 func atRest(r *http.Request) bool {
 	path, _ := strings.CutPrefix(r.URL.Path, api.Base)
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	return strings.HasPrefix(path+"/", "/workspaces/") || strings.HasPrefix(path, "/retention") || reads && (strings.HasPrefix(path, "/tasks") || strings.HasPrefix(path, "/audit/") || path == "/openapi.json")
+	return strings.HasPrefix(path+"/", "/workspaces/") || strings.HasPrefix(path+"/", "/questions/") || strings.HasPrefix(path, "/retention") || reads && (strings.HasPrefix(path, "/tasks") || strings.HasPrefix(path, "/audit/") || path == "/openapi.json")
 }
