@@ -41,7 +41,12 @@ func (s *Spoke) openDoor(r *run) error {
 		r.door.Close()
 	}
 	removeDrafts(checkpointDir(s.Dir, r.fence.Task))
-	d, err := door.Open(r.own().Door, int(r.user.ID), door.Room{Backlog: s.backlog, Fence: r.fence, Deadline: r.until,
+	var bars func(pid int) bool
+	if r.user.ID == 0 { // else its socket is its user's alone
+		marker := s.marker(r.fence)
+		bars = func(pid int) bool { return supervisor.OfAnother(pid, marker) }
+	}
+	d, err := door.Open(r.own().Door, int(r.user.ID), door.Room{Bars: bars, Backlog: s.backlog, Fence: r.fence, Deadline: r.until,
 		Hide:     supervisor.Redacting(r.secrets),
 		KeepData: func(ctx context.Context, data io.Reader) (time.Time, error) { return s.keepData(ctx, r, data) },
 		KeepSession: func(ctx context.Context, id string) (time.Time, error) {

@@ -61,6 +61,26 @@ func dialDoor(ctx context.Context, c *door.Client) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", name)
 }
 
+// Where agents have the user of their spoke one of them takes no place at the door of another.
+func TestAnAgentTakesNoPlaceAtAnothersDoor(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	other := waiting(t, m)
+	ask := `import os, socket, sys
+def answered(path):
+    s = socket.socket(socket.AF_UNIX); os.chdir(os.path.dirname(path))
+    try:
+        s.connect("socket"); s.send(b"GET /v1/attempt HTTP/1.1\r\nHost: spoke\r\nConnection: close\r\n\r\n"); return len(s.recv(1))
+    except OSError: return 0
+print(sum(answered(sys.argv[1]) for _ in range(40)), answered(os.environ["SPAWNMESH_SOCKET"]))`
+
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"python3", "-c", ask, doorOf(s, other, 1).Socket}}})
+
+	require.Equal(t, commands.Completed, m.Wait(t, task).State, "%s", m.Stdout(t, task, true))
+	require.Equal(t, "0 1\n", m.Stdout(t, task, true))
+}
+
 // An agent of each level of isolation that this host holds gets to its spoke, and to no other agent's door.
 func TestAConfinedAgentTalksToItsSpoke(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,8 @@ type Room struct {
 	KeepSession func(ctx context.Context, id string) (time.Time, error)
 	// Hide takes the values that the host and the order give the agent as secrets out of what it says.
 	Hide func(text string) string
+	// Bars reports whether a process has nothing to say here, as one of another agent with the same user; nil = who can dial may.
+	Bars func(pid int) bool
 	// Work is the agent's working directory.
 	Work string
 	// Ending is told that the agent says something of its own end, before that is stored.
@@ -122,7 +124,7 @@ func Open(dir string, user int, room Room) (*Door, error) {
 		ErrorLog:    log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true} // an agent decides what it would say
 	go func() {
 		defer close(d.ended)
-		_ = d.server.Serve(&few{Listener: l, free: make(chan struct{}, maxConns)}) // until Close
+		_ = d.server.Serve(&few{Listener: l, free: make(chan struct{}, maxConns), bars: room.Bars}) // until Close
 	}()
 	return d, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
@@ -67,10 +68,20 @@ func listen(path string, user int) (net.Listener, error) {
 	return l, nil
 }
 
-// few is a listener with a bound of connections: who has more is hung up on.
+// few is a listener with a bound of connections: who has more is hung up on, and so is who may not have any.
 type few struct {
 	net.Listener
 	free chan struct{}
+	bars func(pid int) bool // may be nil
+}
+
+// barred reports whether whoever has dialled takes a place from those whose door it is.
+func (f *few) barred(c net.Conn) bool {
+	if f.bars == nil {
+		return false
+	}
+	peer := control.Peer(c)
+	return peer == nil || f.bars(int(peer.Pid))
 }
 
 func (f *few) Accept() (net.Conn, error) {
@@ -78,6 +89,10 @@ func (f *few) Accept() (net.Conn, error) {
 		c, err := f.Listener.Accept()
 		if err != nil {
 			return nil, err
+		}
+		if f.barred(c) {
+			_ = c.Close()
+			continue
 		}
 		select {
 		case f.free <- struct{}{}:

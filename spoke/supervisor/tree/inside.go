@@ -13,13 +13,26 @@ import (
 // agent. Every process of an agent's tree descends from its shim as long as that lives, and ends
 // soon after it. What cannot be told counts as inside.
 func Inside(pid int) bool {
+	marker, err := AttemptOf(pid)
+	return err != nil || marker != ""
+}
+
+// AttemptOf is the marker of the attempt that a process is of, as [Inside] finds it; "" where it is of none. Where shims are
+// below others the first of them counts: an agent may call any process of its own a shim.
+func AttemptOf(pid int) (marker string, err error) {
 	ours, err := ancestors()
 	if err != nil {
-		return true
+		return "", err
 	}
-	inside := false
-	err = eachAncestor(pid, func(p int) { inside = inside || !ours[p] && attempt.ValidMarker(ShimMarker(p)) })
-	return inside || err != nil
+	err = eachAncestor(pid, func(p int) {
+		if ours[p] {
+			return
+		}
+		if m := ShimMarker(p); attempt.ValidMarker(m) {
+			marker = m
+		}
+	})
+	return marker, err
 }
 
 // SeesProcesses says why this process cannot see others, and so tell agents from whoever else asks.
