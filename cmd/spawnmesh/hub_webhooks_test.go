@@ -23,3 +23,14 @@ func TestWebhookSettingsThatAreRefused(t *testing.T) {
 	h.refused(exitMisuse, "is no network", "hub", "run", "--webhook-allow", "everything")
 	h.refused(exitMisuse, "reading the certificates of --webhook-ca", "hub", "run", "--webhook-ca", none+".gone")
 }
+
+// A webhook for a name that means this host is made, with a warning.
+func TestAWebhookToThisHostIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	h := hand{t: t, dir: startHub(t).Hub.Dir}
+
+	got := h.run("", "webhook", "create", "local", "https://localhost/in")
+
+	require.Zero(t, got.code, got.err)
+	require.Regexp(t, `(?m)^warning: nothing is sent to localhost as long as that means (127\.0\.0\.1|::1): address \S+ is not allowed for webhooks$`, got.err)
+}

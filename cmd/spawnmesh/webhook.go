@@ -75,6 +75,9 @@ URL is https, to a host with a public address and port 443. To another port it n
 				return err
 			}
 			a.did("the webhook %s was created; see: %s", made.Name, a.line("webhook", "show", made.Name))
+			if made.Warning != "" {
+				fmt.Fprintf(a.err, "warning: %s\n           the host of the hub says which networks it may send to: hub run --webhook-allow CIDR\n", printable(made.Warning))
+			}
 			return a.sayWebhook(made, "was created; its receiver verifies by the key "+made.PublicKey+"\nto try it: "+a.line("webhook", "test", made.Name))
 		},
 	}

@@ -2977,6 +2977,9 @@ type Webhook struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	URL       string    `json:"url"`
 
+	// Warning In the answer to a creation alone: why nothing is sent to its host as the name of that is now.
+	Warning string `json:"warning,omitempty,omitzero"`
+
 	// Why Why it is disabled.
 	Why string `json:"why,omitempty,omitzero"`
 }

@@ -1,11 +1,16 @@
 package webhook
 
 import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -81,6 +86,30 @@ func CheckURL(text string, port int, allow []netip.Prefix) error {
 		}
 	}
 	return checkHost(u.Hostname(), allow, refuse)
+}
+
+// lookTime is how long a name may take to be looked up where nothing is sent yet.
+const lookTime = 2 * time.Second
+
+// Warning says why nothing would be sent to the host of a URL now: each address that its name has is refused. "" where one is
+// not, or where it has none yet; what counts is the address at the moment of sending.
+func (s *Sender) Warning(ctx context.Context, text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	ctx, done := context.WithTimeout(ctx, lookTime)
+	defer done()
+	list, _ := cmp.Or(s.Resolver, net.DefaultResolver).LookupNetIP(ctx, "ip", u.Hostname()) // without an address there is nothing to say
+	for _, ip := range list {
+		if err = checkAddress(ip.Unmap(), s.Allow); err == nil {
+			return ""
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("nothing is sent to %s as long as that means %s: %v", u.Hostname(), list[len(list)-1].Unmap(), err)
 }
 
 func checkHost(host string, allow []netip.Prefix, refuse func(string, ...any) *commands.Refused) error {

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
@@ -121,4 +122,21 @@ func TestWebhooksThatAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "neither active nor disabled")
 	_, err = r.sender.Test(t.Context(), "nowhere")
 	require.Equal(t, commands.NotFound, commands.CodeOf(err))
+}
+
+// Who makes a webhook for a name that means this network now is told, and not refused: it may mean another address later.
+func TestANameThatMeansNothingAllowedIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	n := newNames(t)
+	s := &Sender{Resolver: n.resolver()}
+	warning := func(ip string) string {
+		n.mean(net.ParseIP(ip))
+		return s.Warning(t.Context(), "https://receiver.example.org/in")
+	}
+	require.Equal(t, "nothing is sent to receiver.example.org as long as that means 10.1.2.3: address 10.1.2.3 is not allowed for webhooks", warning("10.1.2.3"))
+	require.Empty(t, warning("8.8.8.8"))
+	s.Allow = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	require.Empty(t, warning("10.1.2.3"))
+	require.NoError(t, n.conn.Close())
+	require.Empty(t, s.Warning(t.Context(), "https://[2606:4700::1111]/in"), "an address was checked before")
 }

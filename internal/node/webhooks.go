@@ -45,6 +45,9 @@ func (s resources) CreateWebhook(ctx context.Context, r api.CreateWebhookRequest
 		b := r.Body
 		return h.Webhooks.Create(ctx, webhook.New{Name: b.Name, URL: b.URL, Port: b.Port, Types: b.Types, States: b.States}, control.CallerOf(ctx).String())
 	})
+	if err == nil {
+		v.Warning = s.n.Hub.Webhooks.Warning(ctx, r.Body.URL)
+	}
 	return api.CreateWebhook200JSONResponse{OneWebhookJSONResponse: v}, err
 }
 
