@@ -162,29 +162,14 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	require.Regexp(t, `heartbeats are refused here \(TIME_FUTURE\): issued (10m0|9m5\d)\S*s in this host's future`, of.Reasons[0].Text)
 	m.Hub.Do(t, "GET", "/api/v1/tasks/"+asked.Task+"/why", nil, &why)
 	require.Equal(t, commands.CauseClock, why.Reasons[0].Code)
-	require.Contains(t, checkOf(t, m.Hub.Instance, "heartbeats of clocky"), "TIME_FUTURE")
+	require.Contains(t, m.Hub.Health(t, "heartbeats of clocky").Problem, "TIME_FUTURE")
 
 	a.Beat(t, beatOf(t, a, 0))
 
 	of = reasons{}
 	m.Hub.Do(t, "GET", "/api/v1/connections/clocky", nil, &of)
 	require.Nil(t, of.BeatRefused)
-	require.Empty(t, checkOf(t, m.Hub.Instance, "heartbeats of clocky"))
-}
-
-// checkOf is the problem that doctor has with one thing; "" for none.
-func checkOf(t *testing.T, i *meshtest.Instance, name string) string {
-	t.Helper()
-	var v struct {
-		Health []struct{ Name, Problem string }
-	}
-	i.Do(t, "GET", "/api/v1/instance", nil, &v)
-	for _, c := range v.Health {
-		if c.Name == name {
-			return c.Problem
-		}
-	}
-	return ""
+	require.Empty(t, m.Hub.Health(t, "heartbeats of clocky").Problem)
 }
 
 // A spawn that is refused for a clock has met no policy, and what has ended before it started took no time.

@@ -1,7 +1,6 @@
 package hub_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -29,14 +27,7 @@ func TestASpokeThatRefusesAKey(t *testing.T) {
 			refuses = v.Says.Refuses
 			return v.Says.Reason == why
 		})
-		var v struct{ Health []control.Check }
-		m.Hub.Do(t, "GET", "/api/v1/instance", nil, &v)
-		for _, c := range v.Health {
-			if c.Name == "key for thief" {
-				problem = c.Problem
-			}
-		}
-		return refuses, problem
+		return refuses, m.Hub.Health(t, "key for thief").Problem
 	}
 
 	refuses, problem := says(a.Keys.Signing.KeyID(), "none of the hub's")
@@ -67,10 +58,7 @@ func TestARefusedKeyThatIsRevokedIsNotRevokedAgain(t *testing.T) {
 
 	meshtest.Await(t, "the warning", func() bool { return strings.Contains(m.Hub.Log.String(), "the peer has ended the key") })
 	require.Regexp(t, `the peer has ended the key .* next=.*keys rotate"?\n`, m.Hub.Log.String())
-	var v struct{ Health []control.Check }
-	m.Hub.Do(t, "GET", "/api/v1/instance", nil, &v)
-	at := slices.IndexFunc(v.Health, func(c control.Check) bool { return c.Name == "key for thief" })
-	require.Equal(t, []string{"keys", "rotate"}, v.Health[at].Run)
+	require.Equal(t, []string{"keys", "rotate"}, m.Hub.Health(t, "key for thief").Run)
 }
 
 // That a key is refused is audited once for each key, however often a spoke changes

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -399,14 +398,7 @@ func TestAnAttemptThatNobodyAdoptsGivesBackWhatItHad(t *testing.T) {
 func TestDoctorSaysWhatTheHostHolds(t *testing.T) {
 	t.Parallel()
 	m := confined(t, "")
-	var v struct{ Health []control.Check }
-	m.Spokes["attic"].Do(t, "GET", "/api/v1/instance", nil, &v)
-	notes := map[string]string{}
-	for _, c := range v.Health {
-		notes[c.Name] = c.Note
+	for check, says := range map[string]string{"kill level": `^(cgroup|tree): the `, "limits held": `held by the kernel$|^(measured|not held) `, "bubble": `bubble, for the orders that ask for it$|^none: `} {
+		require.Regexp(t, says, m.Spokes["attic"].Health(t, check).Note)
 	}
-
-	require.Regexp(t, `^(cgroup|tree): the `, notes["kill level"])
-	require.Regexp(t, `held by the kernel$|^(measured|not held) `, notes["limits held"])
-	require.Regexp(t, `bubble, for the orders that ask for it$|^none: `, notes["bubble"])
 }

@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +91,8 @@ func TestALostFenceEndsTheAgent(t *testing.T) {
 		var now api.Instance
 		s.Do(t, "GET", "/api/v1/instance", nil, &now)
 		return now.Running == 0
+	})
+	meshtest.Await(t, "the line in the log", func() bool {
+		return strings.Contains(s.Log.String(), "agent ended after it had lost its lease; its end does not count")
 	})
 }

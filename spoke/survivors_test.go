@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -82,15 +81,7 @@ func TestAKillThatIsIncomplete(t *testing.T) {
 		left := shown().KillIncomplete[0]
 		require.Equal(t, pid, left.Pid)
 		require.Equal(t, "t", left.State)
-		var about struct{ Health []control.Check }
-		s.Do(t, "GET", "/api/v1/instance", nil, &about)
-		found := ""
-		for _, c := range about.Health {
-			if c.Name == "kill_incomplete" {
-				found = c.Problem
-			}
-		}
-		require.Contains(t, found, "1 agents do not end although they were killed: of "+task+" process "+strconv.Itoa(pid)+" (")
+		require.Contains(t, s.Health(t, "kill_incomplete").Problem, "1 agents do not end although they were killed: of "+task+" process "+strconv.Itoa(pid)+" (")
 		require.False(t, m.Agent(t, task).State.Terminal(), "it is not told as killed")
 	}
 	look("at first")

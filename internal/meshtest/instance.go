@@ -264,3 +264,16 @@ func (l *Log) String() string {
 func (l *Log) Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
+
+// Health is what the instance says of one thing that it looks at; the zero value where it says nothing.
+func (i *Instance) Health(t testing.TB, check string) control.Check {
+	t.Helper()
+	var v struct{ Health []control.Check }
+	i.Do(t, "GET", "/api/v1/instance", nil, &v)
+	for _, c := range v.Health {
+		if c.Name == check {
+			return c
+		}
+	}
+	return control.Check{}
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -98,7 +97,7 @@ func TestAKeySetThatThePeerRefuses(t *testing.T) {
 
 	Await(t, "what the view says", func() bool { return m.View(t, "thief").RefusesKeys == signing.BodyJSON })
 	require.Equal(t, 1, m.Hub.count(t, `SELECT count(*) FROM sequences WHERE kid = $1`, old), "the old key signs on: the peer knows no other")
-	require.Contains(t, healthOf(t, m.Hub.Instance, "keys for thief"), "thief has refused the newest keys of this instance (BODY_JSON)")
+	require.Contains(t, m.Hub.Health(t, "keys for thief").Problem, "thief has refused the newest keys of this instance (BODY_JSON)")
 	require.Equal(t, 1, strings.Count(m.Hub.Log.String(), "the peer has refused the newest keys of this instance"))
 	before := m.Hub.count(t, `SELECT count(*) FROM outbox WHERE kind = 'peer.keyset'`)
 	go func() { _ = m.Hub.Ask(t, "POST", "/api/v1/keys/rotate", api.KeyRotation{}, nil) }()
@@ -128,18 +127,6 @@ func TestAKeySetThatThePeerHasAlready(t *testing.T) {
 	require.NotContains(t, m.Hub.Log.String(), "the peer has refused the newest keys of this instance")
 	Await(t, "the new key towards it", func() bool { return m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'keys.confirmed'`) == 1 })
 	require.Empty(t, m.View(t, "thief").RefusesKeys)
-}
-
-func healthOf(t *testing.T, i *Instance, check string) string {
-	t.Helper()
-	var v struct{ Health []control.Check }
-	i.Do(t, "GET", "/api/v1/instance", nil, &v)
-	for _, c := range v.Health {
-		if c.Name == check {
-			return c.Problem
-		}
-	}
-	return ""
 }
 
 // What a version of before has stored as the reason of a change is told all the same.

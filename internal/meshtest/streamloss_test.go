@@ -96,26 +96,12 @@ func TestTheStoreOfMessagesIsExpendable(t *testing.T) {
 			require.Equal(t, 25, m.Spokes["attic"].count(t, `SELECT count(*) FROM inbox WHERE kind = 'agent.spawn'`), "each once")
 			require.Zero(t, m.Hub.count(t, `SELECT count(*) FROM mirrors WHERE attempt > 1`))
 			require.Equal(t, tt.told, m.Hub.count(t, `SELECT count(*) FROM audit WHERE action = 'stream.loss' AND code = 'STREAM_LOSS'`))
-			require.Equal(t, tt.told == 1, m.note(t, "nats") != "")
+			server := m.Hub.Health(t, "nats")
+			require.Equal(t, "nats", server.Name)
+			require.Equal(t, tt.told == 1, server.Note != "")
 			left, err := filepath.Glob(filepath.Join(dir, "run", "jetstream", "*"))
 			require.NoError(t, err)
 			require.Empty(t, left, "nothing is kept there")
 		})
 	}
-}
-
-// note is what the hub has to say of a check that is fine.
-func (m *Mesh) note(t *testing.T, check string) string {
-	t.Helper()
-	var h struct {
-		Health []struct{ Name, Note string }
-	}
-	m.Hub.Do(t, "GET", "/api/v1/instance", nil, &h)
-	for _, c := range h.Health {
-		if c.Name == check {
-			return c.Note
-		}
-	}
-	require.Fail(t, "there is no such check", check)
-	return ""
 }

@@ -56,7 +56,7 @@ func TestWhatKeepsFailingIsSaidOnce(t *testing.T) {
 			on.Exec(t, f.spoil)
 			f.spoilt(t, m)
 
-			Await(t, "what doctor says", func() bool { return strings.Contains(healthOf(t, i, f.check), f.problem) })
+			Await(t, "what doctor says", func() bool { return strings.Contains(i.Health(t, f.check).Problem, f.problem) })
 			tries := said(f.tries)
 			Await(t, "more tries", func() bool { return said(f.tries) > tries })
 			require.Equal(t, 1, said(f.begins), "%s", i.Log.String())
@@ -67,7 +67,7 @@ func TestWhatKeepsFailingIsSaidOnce(t *testing.T) {
 				require.Contains(t, p.Detail, f.problem)
 			}
 			on.Exec(t, f.mend)
-			Await(t, "the end of it", func() bool { return healthOf(t, i, f.check) == "" })
+			Await(t, "the end of it", func() bool { return i.Health(t, f.check).Problem == "" })
 			f.andAfter(t, m)
 			require.Equal(t, []int{1, 1}, []int{said(f.begins), said(f.ends)})
 			status, _ = i.describe(t).problem(t)

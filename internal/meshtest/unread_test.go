@@ -2,14 +2,12 @@ package meshtest
 
 import (
 	"net/url"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
 // A queue whose messages are not taken is seen by whoever looks, on the side where
@@ -52,11 +50,7 @@ func TestAQueueThatIsNotReadIsSeen(t *testing.T) {
 			require.Positive(t, found[0].Messages)
 			require.WithinRange(t, *found[0].Still, began.Add(-time.Minute), time.Now())
 			require.Regexp(t, `^\d+ messages wait, and none was taken since .*: their reader does not take them; its log says why`, found[0].Problem)
-			var v struct{ Health []control.Check }
-			i.Do(t, "GET", "/api/v1/instance", nil, &v)
-			at := slices.IndexFunc(v.Health, func(h control.Check) bool { return h.Name == c.queue+" of "+c.peer })
-			require.GreaterOrEqual(t, at, 0)
-			require.Regexp(t, `messages wait, and none was taken since`, v.Health[at].Problem, "more of them may wait by now")
+			require.Regexp(t, `messages wait, and none was taken since`, i.Health(t, c.queue+" of "+c.peer).Problem, "more of them may wait by now")
 			require.NoError(t, hold.Rollback(t.Context()))
 			m.Wait(t, task)
 			Await(t, "the end of it", func() bool { return len(standing()) == 0 })

@@ -230,12 +230,7 @@ func TestAnAgentThatStandsStillIsPausedEverywhere(t *testing.T) {
 	t.Parallel()
 	s := newSide(t)
 	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
-	f := here.started()
-	run, err := s.backlog.PauseHere(t.Context(), backlog.Pause{Task: f.Task, Paused: true, Actor: "ann"})
-	require.NoError(t, err)
-	held, err := s.backlog.MarkPaused(t.Context(), *run)
-	require.NoError(t, err)
-	require.True(t, held)
+	f := here.stopped()
 
 	for state, want := range map[commands.State]int{commands.Paused: 1, commands.Running: 0} {
 		list, err := here.b.List(t.Context(), backlog.Filter{State: state})
