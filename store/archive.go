@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,31 +35,58 @@ func (db *DB) Archive(ctx context.Context, task string, archive bool, actor stri
 		case !m.state.Terminal():
 			return commands.Refuse(commands.Conflict, "agent %s is %s, and only what has ended is archived", commands.ShortID(task), m.state).Hinting("to end it").Running("kill", commands.ShortID(task))
 		}
-		_, _, err = archiveThose(ctx, tx, `SELECT task FROM mirrors WHERE task = $3`, archive, actor, task)
+		_, err = archiveThose(ctx, tx, `SELECT task FROM mirrors WHERE task = $3`, archive, actor, task)
 		return err
 	})
 }
 
 // ArchiveSome archives the oldest mirrors that the term fits, at most [MostArchived]. It says how many, and the
-// last of them where there may be more: the next ones are after it, and what is before it is not looked at again.
+// last one that it has looked at where there may be more: the next ones are after it, and what is before it is not looked
+// at again. It may have archived none although there are more.
 func (db *DB) ArchiveSome(ctx context.Context, t ArchiveTerm, actor string) (n int, last string, err error) {
 	if t.After == "" {
 		t.After = uuid.Nil.String()
 	}
+	page, last, err := db.toArchive(ctx, t)
+	if err != nil || len(page) == 0 {
+		return 0, last, err
+	}
 	err = db.Tx(ctx, "archiving agents", func(ctx context.Context, tx *Tx) (err error) {
-		n, last, err = archiveThose(ctx, tx, `SELECT task FROM mirrors WHERE (archived, task) > (false, $5) AND archived <= false AND ended_at <= statement_timestamp() - $4::interval AND `+fits(6)+`
-			ORDER BY archived, task LIMIT $3 FOR UPDATE SKIP LOCKED`, true, actor, append([]any{MostArchived, t.Older, t.After}, labelArgs(t.Labels)...)...)
+		n, err = archiveThose(ctx, tx, `SELECT task FROM mirrors WHERE task = ANY ($3::uuid[]) AND `+fits(4)+` ORDER BY task FOR UPDATE SKIP LOCKED`, true, actor, append([]any{page}, labelArgs(t.Labels)...)...)
 		return err
 	})
-	if n < MostArchived {
-		last = ""
-	}
 	return n, last, err
 }
 
-// archiveThose archives those that which selects, whose arguments are the third and the next, and audits each. It
-// says how many, and the last of them.
-func archiveThose(ctx context.Context, tx *Tx, which string, archive bool, actor string, args ...any) (n int, last string, err error) {
+// toArchive finds what to archive in one batch, the oldest first, and after which mirror the next batch goes on; "" = it is the
+// last one. It looks at [mirrorsLooked] mirrors, or at all that have the labels where these are fewer.
+func (db *DB) toArchive(ctx context.Context, t ArchiveTerm) (page []string, last string, err error) {
+	all, last, fit := false, "", ` FROM seen WHERE NOT archived AND task > $2 AND ended_at <= statement_timestamp() - $8::interval AND `+fits(4)
+	ask := func(seen string) error {
+		return db.retry(ctx, func(ctx context.Context) error {
+			return db.pool.QueryRow(ctx, `WITH `+seen+` SELECT (SELECT count(*) FROM seen) < $1::int, coalesce((SELECT task::text FROM seen ORDER BY seen.task DESC LIMIT 1), ''),
+				ARRAY (SELECT task::text`+fit+` ORDER BY seen.task LIMIT $3)`, append([]any{mirrorsLooked, t.After, MostArchived}, append(labelArgs(t.Labels), t.Older)...)...).Scan(&all, &last, &page)
+		})
+	}
+	if len(t.Labels.Has) > 0 {
+		err = ask(fewLabelled(4))
+	}
+	if err == nil && !all {
+		err = ask(`seen AS MATERIALIZED (SELECT task, labels, ended_at, archived FROM mirrors WHERE (archived, task) > (false, $2) AND archived <= false ORDER BY archived, task LIMIT $1)`)
+	}
+	switch {
+	case err != nil:
+		return nil, "", fmt.Errorf("looking for agents to archive: %w", err)
+	case len(page) == MostArchived:
+		return page, page[len(page)-1], nil
+	case all:
+		return page, "", nil
+	}
+	return page, last, nil
+}
+
+// archiveThose archives those that which selects, whose arguments are the third and the next, audits each, and says how many.
+func archiveThose(ctx context.Context, tx *Tx, which string, archive bool, actor string, args ...any) (n int, err error) {
 	err = tx.QueryRow(ctx, `
 		WITH moved AS (
 			UPDATE mirrors SET archived_at = CASE WHEN $1 THEN clock_timestamp() END, updated_at = clock_timestamp()
@@ -66,8 +94,8 @@ func archiveThose(ctx context.Context, tx *Tx, which string, archive bool, actor
 		), noted AS (
 			INSERT INTO audit (actor, action, object, conn) SELECT $2, CASE WHEN $1 THEN 'task.archived' ELSE 'task.unarchived' END, task::text, conn FROM moved
 		)
-		SELECT count(*), coalesce((SELECT task::text FROM moved ORDER BY moved.task DESC LIMIT 1), '') FROM moved`, append([]any{archive, actor}, args...)...).Scan(&n, &last)
-	return n, last, err
+		SELECT count(*) FROM moved`, append([]any{archive, actor}, args...)...).Scan(&n)
+	return n, err
 }
 
 // Label gives a mirror labels, beside those that it has; one of the same name gets the new value.

@@ -108,6 +108,33 @@ func TestArchivingGoesOnBehindTheLastBatch(t *testing.T) {
 	require.Empty(t, last)
 }
 
+// One batch looks at so many agents and no more, whether it finds some to archive or not; where few have a label, at those.
+func TestOneBatchOfArchivingIsBounded(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO mirrors (task, conn, state, command, command_digest, request_digest, created_by, spec, expires_at, ended_at, labels)
+		SELECT lpad(to_hex(n), 32, '0')::uuid, conn, 'completed', gen_random_uuid(), '', '', 'test', '{}', now(), now(), CASE WHEN n > 5000 THEN jsonb_build_object('app', 'web', 'n', n::text) END FROM mirrors, generate_series(1, 5002) AS n`))
+	archive := func(labels, after string) (n int, last string) {
+		t.Helper()
+		s, err := commands.ParseSelector(labels)
+		require.NoError(t, err)
+		n, last, err = p.Hub.DB.ArchiveSome(t.Context(), store.ArchiveTerm{Labels: s, After: after}, "ann")
+		require.NoError(t, err)
+		return n, last
+	}
+
+	n, last := archive("app=web,n=5001", "")
+	require.Equal(t, 1, n)
+	require.Empty(t, last)
+	n, last = archive("app", "")
+	require.Zero(t, n)
+	require.Equal(t, "00000000-0000-0000-0000-000000001388", last)
+	n, last = archive("app", last)
+	require.Equal(t, 1, n)
+	require.Empty(t, last)
+}
+
 // An agent that has ended gets labels, and nothing else of it changes.
 func TestLabelsOfWhatHasEnded(t *testing.T) {
 	t.Parallel()

@@ -108,17 +108,18 @@ func (db *DB) pageByLabels(ctx context.Context, t MirrorTerms) (page []string, n
 	return db.amongNewest(ctx, t, mirrorsLooked)
 }
 
-// byLabels finds a page by the index of labels, if so few mirrors have those that all can be looked at. All
-// are asked for: else a planner that takes labels for frequent reads the table until it has found some.
+// fewLabelled names as seen up to $1 of the mirrors that have the labels $n, by their index. All are asked for: else a
+// planner that takes labels for frequent reads the table until it has found some.
+func fewLabelled(n int) string {
+	return fmt.Sprintf(`found AS MATERIALIZED (SELECT task, conn, labels, ended_at, archived FROM mirrors WHERE labels @> $%d::jsonb), seen AS MATERIALIZED (SELECT * FROM found LIMIT $1)`, n)
+}
+
+// byLabels finds a page by the index of labels, if so few mirrors have those that all can be looked at.
 func (db *DB) byLabels(ctx context.Context, t MirrorTerms) (page []string, all bool, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
-		return db.pool.QueryRow(ctx, `WITH found AS MATERIALIZED (
-				SELECT task, conn, labels, ended_at, archived FROM mirrors WHERE labels @> $4::jsonb
-			), few AS MATERIALIZED (
-				SELECT * FROM found LIMIT $1
-			)
-			SELECT (SELECT count(*) FROM few) < $1::int, ARRAY (SELECT task::text FROM few WHERE task < $2 AND `+fits(4)+`
-				AND archived = $10 AND (ended_at IS NULL OR NOT $8::bool) AND ($9::text = '' OR conn IN (SELECT id FROM connections WHERE peer_name = $9)) ORDER BY few.task DESC LIMIT $3)`,
+		return db.pool.QueryRow(ctx, `WITH `+fewLabelled(4)+`
+			SELECT (SELECT count(*) FROM seen) < $1::int, ARRAY (SELECT task::text FROM seen WHERE task < $2 AND `+fits(4)+`
+				AND archived = $10 AND (ended_at IS NULL OR NOT $8::bool) AND ($9::text = '' OR conn IN (SELECT id FROM connections WHERE peer_name = $9)) ORDER BY seen.task DESC LIMIT $3)`,
 			append(t.pageArgs(mirrorsLooked), t.Open, t.Spoke, t.Archived && !t.Open)...).Scan(&all, &page)
 	})
 	return page, all, err

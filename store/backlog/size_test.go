@@ -274,12 +274,35 @@ func (l *large) readers() map[string]func(context.Context) error {
 			list, err := l.DB.Killable(ctx, store.MirrorTerms{Labels: s})
 			return counted(len(list), 4, err)
 		},
-		"archiving the rest of what has labels": func(ctx context.Context) error {
-			s, err := commands.ParseSelector("!none,app=none")
+		"archiving the rest of what has a label of some value": func(ctx context.Context) error {
+			s, err := commands.ParseSelector("none")
 			if err != nil {
 				return err
 			}
 			n, _, err := l.DB.ArchiveSome(ctx, store.ArchiveTerm{Labels: s, After: l.id(l.ended - 500)}, "ann")
+			return counted(n, 0, err)
+		},
+		"archiving by a label of few": func(ctx context.Context) error {
+			s, err := commands.ParseSelector("app=rare")
+			if err != nil {
+				return err
+			}
+			n, last, err := l.DB.ArchiveSome(ctx, store.ArchiveTerm{Older: 24 * time.Hour, Labels: s}, "ann")
+			if err == nil && last != "" {
+				err = errors.New("it goes on")
+			}
+			return counted(n, 0, err)
+		},
+		"archiving cards of a lane": func(ctx context.Context) error {
+			n, _, err := l.main.ArchiveSome(ctx, backlog.ArchiveTerm{Older: 24 * time.Hour, Lane: "rare"})
+			return counted(n, 0, err)
+		},
+		"archiving cards of a phase": func(ctx context.Context) error {
+			n, _, err := l.main.ArchiveSome(ctx, backlog.ArchiveTerm{Older: 24 * time.Hour, Phase: "late"})
+			return counted(n, 0, err)
+		},
+		"archiving the rest of what is old": func(ctx context.Context) error {
+			n, _, err := l.main.ArchiveSome(ctx, backlog.ArchiveTerm{Older: 24 * time.Hour, After: l.id(l.ended - 50)})
 			return counted(n, 0, err)
 		},
 		"what would be killed on a spoke": func(ctx context.Context) error {
