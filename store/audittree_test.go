@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -163,6 +164,25 @@ func TestAnAuditThatWasChangedIsNotWhole(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
+}
+
+// Rows that are no leaves are found wherever they are among many, the lowest numbers first.
+func TestStraysAreFoundAmongMany(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	audit(t, s, 2500)
+	checkpoint(t, s)
+	tamper(t, s, `DELETE FROM audit_leaves WHERE seq IN (1000, 1001, 2000, 2500); INSERT INTO audit (seq, actor, action) OVERRIDING SYSTEM VALUE VALUES (-5, 'eve', 'test.row'), (-9223372036854775807, 'eve', 'test.row')`)
+	strays := []int64{math.MinInt64 + 1, -5, 1000, 1001, 2000, 2500}
+	for most := 1; most <= 7; most++ {
+		list, err := s.DB.AuditStrays(t.Context(), most)
+		require.NoError(t, err)
+		require.Equal(t, strays[:min(most, 6)], list)
+	}
+	audit(t, s, 1)
+	list, err := s.DB.AuditStrays(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, strays, list, "what the tree has not passed yet is none")
 }
 
 // Who rewrites rows, leaves and hashes, and removes the checkpoints, is seen by who has kept one. While the

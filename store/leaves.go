@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -67,17 +68,32 @@ func addHashes(ctx context.Context, q querier, list []audittree.Leaved) error {
 	return err
 }
 
+// straysLooked is at how many audit rows one statement looks that looks for strays.
+const straysLooked = 1000
+
 // AuditStrays returns up to most numbers of audit rows that are no leaves although the tree has passed them and
-// nothing is waited for there: they were put in.
+// nothing is waited for there: they were put in. It looks at all rows that the tree has passed, a batch at a time.
 func (db *DB) AuditStrays(ctx context.Context, most int) (list []int64, err error) {
-	err = db.Read(ctx, "looking for audit rows that are no leaves", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT seq FROM audit a WHERE seq <= (SELECT seq FROM audit_tree) AND NOT EXISTS (SELECT FROM audit_leaves l WHERE l.seq = a.seq)
-			AND NOT EXISTS (SELECT FROM audit_gaps g WHERE a.seq BETWEEN g.first AND g.last) ORDER BY seq LIMIT $1`, most)
+	for from, more := int64(math.MinInt64), true; more && len(list) < most; {
+		var found []int64
+		err := db.Read(ctx, "looking for audit rows that are no leaves", func(ctx context.Context, conn *pgxpool.Conn) error {
+			return conn.QueryRow(ctx, straysAmong, from, straysLooked, most-len(list)).Scan(&more, &from, &found)
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		list, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	return list, err
+		list = append(list, found...)
+	}
+	return list, nil
 }
+
+// straysAmong looks at the next $2 audit rows from the number $1 on. It answers whether there may be more, from where, and up to $3
+// strays. Each row is looked up in the leaves: a join would read those of all rows that retention has removed.
+const straysAmong = `
+	WITH page AS MATERIALIZED (
+		SELECT seq FROM audit WHERE seq >= $1 AND seq <= (SELECT seq FROM audit_tree) ORDER BY seq LIMIT $2
+	), bare AS (
+		SELECT seq FROM page EXCEPT SELECT l.seq FROM page p, LATERAL (SELECT seq FROM audit_leaves WHERE seq = p.seq OFFSET 0) AS l
+	)
+	SELECT (SELECT count(*) FROM page) = $2::int, coalesce((SELECT max(seq) FROM page) + 1, $1), ARRAY (
+		SELECT b.seq FROM bare b WHERE NOT EXISTS (SELECT FROM audit_gaps g WHERE b.seq BETWEEN g.first AND g.last) ORDER BY b.seq LIMIT $3)`

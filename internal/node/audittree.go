@@ -63,7 +63,7 @@ func (s resources) ListAuditLeaves(ctx context.Context, r api.ListAuditLeavesReq
 		return nil, err
 	}
 	v := api.ListAuditLeaves200JSONResponse{Items: mapped(list, leafOf), Size: size}
-	if len(list) < limit && r.Params.Strays { // it reads all rows
+	if len(list) < limit && r.Params.Strays { // it looks at all rows
 		v.Strays, err = s.n.Instance.DB.AuditStrays(ctx, mostStrays)
 	}
 	return v, err
