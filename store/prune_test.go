@@ -92,7 +92,29 @@ func TestPruningDoesNotReadTheOutboxOfThePeriod(t *testing.T) {
 		SELECT gen_random_uuid(), $1, n, 'run', 'agent.spawn', '', now() + interval '1 day', '' FROM generate_series(1, 9000) AS n`, p.Hub.Conn.ID))
 	confirmLongAgo(t, p.Hub, "{[1,9000]}")
 
-	require.Less(t, blocksOfPruning(t, p.Hub), 50)
+	require.Less(t, blocksOfPruning(t, p.Hub, "outbox"), 50)
+}
+
+// Where the first of them is young, none of the others is looked at.
+func TestPruningDoesNotReadTheFeedAndTheAuditOfThePeriod(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	require.NoError(t, s.Exec(`INSERT INTO events (seq, at, kind, previous, state, reason, attempt, accepted) SELECT n, now(), 'link', '', 'up', '', 0, false FROM generate_series(1, 9000) AS n`))
+	require.NoError(t, s.Exec(`INSERT INTO audit (actor, action) SELECT 'ann', 'young' FROM generate_series(1, 9000)`))
+
+	require.Less(t, blocksOfPruning(t, s, "events"), 100)
+	require.Less(t, blocksOfPruning(t, s, "audit"), 100)
+}
+
+// A clock that was ahead for a while leaves events of the future in front of old ones, which go with them.
+func TestEventsOfAClockThatWasAheadStopNoPruning(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	require.NoError(t, s.Exec(`INSERT INTO events (seq, at, kind, previous, state, reason, attempt, accepted)
+		SELECT n, now() + CASE WHEN n <= 6000 THEN interval '2 years' WHEN n <= 12000 THEN interval '-200 days' ELSE '0' END, 'link', '', 'up', '', 0, false FROM generate_series(1, 12003) AS n`))
+
+	require.EqualValues(t, 12000, prune(t, s)["events"])
+	require.Equal(t, 12001, s.Count(t, `SELECT min(seq) FROM events`))
 }
 
 // What is removed in many batches is not read anew for each of them.
@@ -129,13 +151,13 @@ func TestWhatIsBehindANewMessageIsNotPruned(t *testing.T) {
 }
 
 // blocksOfPruning says how many blocks pruning looks at that removes nothing.
-func blocksOfPruning(t *testing.T, s *storetest.Side) (read int) {
+func blocksOfPruning(t *testing.T, s *storetest.Side, kind string) (read int) {
 	t.Helper()
 	var plan string
-	require.NoError(t, s.DB.Tx(t.Context(), "pruning the outbox", func(ctx context.Context, tx *store.Tx) error {
+	require.NoError(t, s.DB.Tx(t.Context(), "pruning "+kind, func(ctx context.Context, tx *store.Tx) error {
 		var n int64
-		require.NoError(t, tx.QueryRow(ctx, store.PruneForTest("outbox"), 7*24*time.Hour, 5000).Scan(&n)) // it reads the catalogue
-		rows, err := tx.Query(ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) `+store.PruneForTest("outbox"), 7*24*time.Hour, 5000)
+		require.NoError(t, tx.QueryRow(ctx, store.PruneForTest(kind), 7*24*time.Hour, 5000).Scan(&n)) // it reads the catalogue
+		rows, err := tx.Query(ctx, `EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) `+store.PruneForTest(kind), 7*24*time.Hour, 5000)
 		require.NoError(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		plan = strings.Join(lines, "\n")

@@ -48,7 +48,7 @@ var Kinds = []Kind{
 		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended", "progress", "questions", "task_checkpoints", "overruns"}, prune: `SELECT prune_tasks($1, $2)`},
 	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit", "audit_leaves", "audit_hashes"}, prune: `SELECT prune_audit($1, $2)`},
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
-		prune: removing("events", `SELECT ctid FROM (SELECT ctid, at FROM events ORDER BY seq LIMIT $2) AS first WHERE at < statement_timestamp() - $1::interval`)},
+		prune: removing("events", oldEvents)},
 	{Name: "deliveries", Since: "its webhook has it, or it was given up", Default: 7 * day, Least: time.Hour, tables: []string{"webhook_deliveries"},
 		prune: removing("webhook_deliveries", `SELECT ctid FROM webhook_deliveries WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
 	{Name: "kills", Since: "the kill or pause expired, and its task is gone or never came", Default: day, Least: inboxMargin, tables: []string{"kills", "pauses"},
@@ -87,6 +87,15 @@ var Kinds = []Kind{
 	{Name: "listeners", Since: "it stopped waiting", Default: day, Least: time.Hour, tables: []string{"listeners"},
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < statement_timestamp() - $1::interval`)},
 }
+
+// oldEvents are among the first ones. Where the first of all is not old, nothing else is read. What was written while the clock was
+// ahead goes with what came after it, as rows of the audit do.
+const oldEvents = `
+	WITH old AS MATERIALIZED (
+		SELECT seq FROM (SELECT seq, at FROM events WHERE at <= statement_timestamp() ORDER BY seq LIMIT 1) AS first WHERE at < statement_timestamp() - $1::interval
+	)
+	SELECT ctid FROM (SELECT ctid, seq, at FROM events WHERE (SELECT seq FROM old) IS NOT NULL ORDER BY seq LIMIT $2) AS first
+	WHERE at < statement_timestamp() - $1::interval OR seq < (SELECT seq FROM old)`
 
 // pruneInbox makes room for more of those peers' messages, too. The rows of their numbers are held in
 // the order in which everybody holds several.

@@ -101,8 +101,8 @@ func (l serverLog) refuseWaste(t testing.TB, known string) {
 }
 
 // batchwise marks what is no part of a spawn and goes on meanwhile, a batch of rows at a
-// time: which tasks lack output, when a link is up, and pruning once a minute.
-var batchwise = []string{"generate_series(1, m.attempt)", "DELETE FROM audit", "DELETE FROM events"}
+// time: which tasks lack output, when a link is up.
+var batchwise = []string{"generate_series(1, m.attempt)"}
 
 // walkTheWholeWay does all that is part of spawns, one by one and 64 at a time.
 func (m *Mesh) walkTheWholeWay(t testing.TB, name string) {

@@ -1597,8 +1597,11 @@ BEGIN
     IF keep IS NULL OR keep < interval '7 days' THEN
         RAISE EXCEPTION 'audit rows are kept for 7 days at least' USING ERRCODE = 'restrict_violation';
     END IF;
-    PERFORM set_config('spawnmesh.pruning_audit', 'on', true);
     SELECT seq INTO credible FROM (SELECT seq, at FROM audit WHERE at <= clock_timestamp() ORDER BY seq LIMIT 1) AS first WHERE at < before;
+    IF credible IS NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM set_config('spawnmesh.pruning_audit', 'on', true);
     WITH old AS (
         DELETE FROM audit WHERE seq IN (SELECT seq FROM (SELECT seq, at FROM audit ORDER BY seq LIMIT batch) AS first WHERE at < before OR seq < credible)
             AND EXISTS (SELECT FROM audit_leaves l WHERE l.seq = audit.seq) RETURNING seq
