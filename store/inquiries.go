@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,7 @@ const agentEnded = "its agent has ended"
 // inquiryColumns reads inquiries i as they stand: one whose agent has ended is withdrawn, whatever its row says.
 const inquiryColumns = `
 	SELECT i.id::text, i.task::text, i.attempt, i.question, i.options, i.fallback, i.data, i.asked_at, i.deadline, CASE WHEN over THEN 'withdrawn' ELSE coalesce(i.outcome, 'open') END,
-		i.answer, CASE WHEN over THEN '` + agentEnded + `' ELSE i.reason END, i.answered_by, i.answered_at, CASE WHEN over OR i.outcome IS NOT NULL OR i.command IS NOT NULL THEN i.sent END, coalesce(m.title, ''), c.peer_name, i.received_at
+		i.answer, CASE WHEN over THEN '` + agentEnded + `' ELSE i.reason END, i.answered_by, i.answered_at, CASE WHEN over OR i.outcome IS NOT NULL OR i.command IS NOT NULL THEN i.sent END, coalesce(m.title, ''), c.peer_name, i.received_at, i.turn
 	FROM inquiries i LEFT JOIN mirrors m ON m.task = i.task AND m.conn = i.conn JOIN connections c ON c.id = i.conn
 		CROSS JOIN LATERAL (SELECT i.outcome IS NULL AND (m.task IS NULL OR is_terminal(m.state)) AS over) AS o `
 
@@ -32,30 +31,21 @@ func inquiries(rows pgx.Rows, err error) ([]Question, error) {
 		return nil, fmt.Errorf("reading questions: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q Question, err error) {
-		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Sent, &q.Title, &q.Spoke, &q.HeardAt)
+		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Sent, &q.Title, &q.Spoke, &q.HeardAt, &q.Turn)
 		q.ShortID = commands.ShortID(q.ID)
 		return q, err
 	})
 }
 
-// OpenInquiries returns the questions of agents on spokes that wait for an answer, those first that came last, at most so many
-// of each connection: no spoke takes the place of others. It says whether there are more.
-func (db *DB) OpenInquiries(ctx context.Context, each int) (list []Question, more bool, err error) {
+// OpenInquiries returns a page of the questions of agents on spokes that wait for an answer, without their data.
+func (db *DB) OpenInquiries(ctx context.Context, p QuestionPage) (list []Question, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
-		list, err = inquiries(db.pool.Query(ctx, inquiriesAmong(`SELECT n.* FROM connections f CROSS JOIN LATERAL (
-				SELECT i.* FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
-				WHERE i.conn = f.id AND i.outcome IS NULL AND m.conn = f.id AND m.ended_at IS NULL ORDER BY i.received_at DESC LIMIT $1 + 1) AS n`)+`ORDER BY i.received_at DESC, i.id`, each))
+		list, err = inquiries(db.pool.Query(ctx, WithoutData(inquiriesAmong(`SELECT i.* FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
+				WHERE i.outcome IS NULL AND (i.turn, i.received_at, i.id) < ($1, $2, $3) AND m.conn = i.conn AND m.ended_at IS NULL ORDER BY i.turn DESC, i.received_at DESC, i.id DESC LIMIT $4`))+
+			`ORDER BY i.turn DESC, i.received_at DESC, i.id DESC`, p.Args()...))
 		return err
 	})
-	of := map[string]int{}
-	list = slices.DeleteFunc(list, func(q Question) bool {
-		of[q.Spoke]++
-		return of[q.Spoke] > each
-	})
-	for _, n := range of {
-		more = more || n > each
-	}
-	return list, more, err
+	return list, err
 }
 
 // QuestionFigures counts the questions that wait for an answer, here and on spokes, up to 10,000, and says how old the oldest of them is.

@@ -96,15 +96,14 @@ func TestQuestionsOfEndedAgentsTakeNoPlace(t *testing.T) {
 	}
 	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'failed', ended_at = now() WHERE task = $1`, over))
 
-	list, more, err := p.Hub.DB.OpenInquiries(t.Context(), 1)
+	list, err := p.Hub.DB.OpenInquiries(t.Context(), store.QuestionPage{Limit: 2})
 
 	require.NoError(t, err)
-	require.False(t, more)
 	require.Len(t, list, 1)
 	require.Equal(t, first.Question, list[0].ID)
 }
 
-// A list of questions is in the order in which the hub heard of them, whatever the clock of a spoke says, and has so many of each spoke.
+// A list of questions is in the order in which the hub heard of them, whatever the clock of a spoke says.
 func TestQuestionsAreListedAsTheyCame(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
@@ -115,22 +114,65 @@ func TestQuestionsAreListedAsTheyCame(t *testing.T) {
 		q.Text = string(rune('a' + i))
 		takenIn(t, p, reports(t, p, task, q)...)
 	}
-	list, more, err := p.Hub.DB.OpenInquiries(t.Context(), 3)
+	list, err := p.Hub.DB.OpenInquiries(t.Context(), store.QuestionPage{Limit: 4})
 	require.NoError(t, err)
-	require.False(t, more)
 	open, oldest, err := p.Hub.DB.QuestionFigures(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 3, open)
 	require.Positive(t, oldest)
 	require.Less(t, oldest, time.Minute, "the clock of a spoke makes none older")
+	require.Len(t, list, 3)
 	require.Equal(t, []string{"c", "b", "a"}, []string{list[0].Text, list[1].Text, list[2].Text})
+}
 
-	list, more, err = p.Hub.DB.OpenInquiries(t.Context(), 2)
+// Pages have each open question once, also of a spoke that asks hundreds, which keep none of another from its place; nor do
+// those that it has called answered and asks again.
+func TestNoSpokeTakesThePlaceOfOthers(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	said := func(p *storetest.Pair, task string, bodies ...commands.Body) {
+		t.Helper()
+		_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, reports(t, p, task, bodies...), store.MoveMirrors(storetest.Nowhere))
+		require.NoError(t, err)
+	}
+	hundred := func() (task string, questions, answers []commands.Body) {
+		task = p.Order(t, nil)
+		for range commands.MaxQuestions {
+			q := asked(task)
+			q.Data = "more of it"
+			questions = append(questions, q)
+			answers = append(answers, &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "yes", By: "ann", At: q.At})
+		}
+		return task, questions, answers
+	}
+	other := p.Another(t)
+	task := other.Order(t, nil)
+	said(other, task, asked(task))
+	task, questions, answers := hundred()
+	said(p, task, questions...)
+	said(p, task, answers...)
+	for range 2 {
+		task, questions, _ := hundred()
+		said(p, task, questions...)
+	}
+	said(p, task, questions...)
 
-	require.NoError(t, err)
-	require.True(t, more)
-	require.Equal(t, []string{"c", "b"}, []string{list[0].Text, list[1].Text})
-	require.Len(t, list, 2)
+	var list []store.Question
+	for page := (store.QuestionPage{Limit: 64}); len(list)%page.Limit == 0; page.After = list[len(list)-1].Place() {
+		part, err := p.Hub.DB.OpenInquiries(t.Context(), page)
+		require.NoError(t, err)
+		list = append(list, part...)
+	}
+
+	require.Len(t, list, 301)
+	require.Equal(t, "cellar", list[200].Spoke)
+	once := map[string]bool{}
+	for i, q := range list {
+		once[q.ID] = true
+		require.Empty(t, q.Data)
+		require.Equal(t, i > 200, q.Task == task, i)
+	}
+	require.Len(t, once, 301)
 }
 
 // What this hub has answered is kept beside what its spoke says of it, whatever that says, and in the audit.

@@ -38,10 +38,10 @@ const roomForInquiry = `(SELECT count(*) FROM (SELECT FROM inquiries WHERE task 
 // keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more.
 func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question) error {
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
-		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12) WHERE `+roomForInquiry+`
+		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, turn)
+		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12), turn_of((SELECT count(*) FROM (SELECT FROM inquiries WHERE conn = $1 AND outcome IS NULL LIMIT 20000) AS open)) WHERE `+roomForInquiry+`
 		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
-			attempt = greatest(i.attempt, excluded.attempt), outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END,
+			turn = CASE WHEN i.outcome IS NULL THEN i.turn ELSE excluded.turn END, attempt = greatest(i.attempt, excluded.attempt), outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END,
 			sent = CASE WHEN i.outcome IS NULL THEN i.sent END, command = CASE WHEN i.outcome IS NULL THEN i.command END, seq = greatest(i.seq, excluded.seq)
 		WHERE i.task = excluded.task`,
 		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline)

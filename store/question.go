@@ -23,7 +23,8 @@ type Question struct {
 	Default    string     `json:"default,omitempty"`
 	Data       string     `json:"data,omitempty"`
 	AskedAt    time.Time  `json:"asked_at"`
-	HeardAt    time.Time  `json:"-"` // when this instance knew of it, which lists are in the order of
+	HeardAt    time.Time  `json:"-"` // when this instance knew of it, and
+	Turn       int        `json:"-"` // while how many others were open: lists are in the order of both
 	Deadline   time.Time  `json:"deadline"`
 	State      string     `json:"state"` // see [commands.QuestionOpen]
 	Answer     string     `json:"answer,omitempty"`

@@ -19,8 +19,9 @@ func (a *app) inboxCommand() *cobra.Command {
 		Use: "inbox", Short: "List the questions of agents that wait for an answer", Args: cobra.NoArgs,
 		Long: `List the questions of agents that wait for an answer, newest first: on a hub those of
 the agents that it ordered, on a spoke those of the agents that run on this host,
-also while no spoke runs. At most 200 of each spoke are shown, and of long words
-the first 200 characters; inbox show has all.
+also while no spoke runs. The first 200 of each spoke come before those that one
+asks beyond: none hides the questions of others. Of long words the first 200
+characters are shown; inbox show has all.
 
 What an agent asks is its own words: its host and its program may have chosen any.`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -52,14 +53,14 @@ func (a *app) inbox(ctx context.Context, c *control.Client, limit int) error {
 	more := false
 	list, err := paged(limit, false, func(cursor string, most int) (control.Items[api.Question], error) {
 		page, err := control.Answer(c.API().ListQuestionsWithResponse(ctx, &api.ListQuestionsParams{Cursor: cursor, Limit: &most}))
-		more = page.More || page.Next != ""
+		more = page.Next != ""
 		return control.Items[api.Question]{Items: page.Items, Next: page.Next}, err
 	})
 	if err == nil {
 		err = a.printInbox(list)
 	}
 	if err == nil && more {
-		fmt.Fprintln(a.err, "there are more questions than these: answer some, or stop the agents that ask")
+		fmt.Fprintln(a.err, "there are more questions than these; see more with --limit N")
 	}
 	return err
 }

@@ -2298,9 +2298,6 @@ type QuestionState string
 type QuestionList struct {
 	Items []Question `json:"items"`
 
-	// More There are more than any page has.
-	More bool `json:"more,omitempty,omitzero"`
-
 	// Next The cursor of what comes next; absent at the end.
 	Next string `json:"next,omitempty,omitzero"`
 }
@@ -3765,7 +3762,7 @@ type ClientInterface interface {
 
 	// ListQuestions The questions that wait for an answer, the newest first
 	//
-	// Of agents that this instance ordered, by when it heard of them, and of those that run here.
+	// Of agents that this instance ordered, by when it heard of them, and of those that run here. First come those of each spoke that came while less than 200 of it were open, then those that came while less than 400 were, and so on: no spoke takes the place of others.
 	//
 	// Corresponds with GET /questions (the `ListQuestions` operationId).
 	ListQuestions(ctx context.Context, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3904,7 +3901,7 @@ type ClientInterface interface {
 
 	// ArchiveTasksWithBody Of a hub, archive agents that have ended, by their age or labels
 	//
-	// The oldest 1000 of them. Where there are `more`, ask again.
+	// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -3913,7 +3910,7 @@ type ClientInterface interface {
 
 	// ArchiveTasks Of a hub, archive agents that have ended, by their age or labels
 	//
-	// The oldest 1000 of them. Where there are `more`, ask again.
+	// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5190,7 +5187,7 @@ func (c *Client) ReloadPolicy(ctx context.Context, params *ReloadPolicyParams, r
 
 // ListQuestions The questions that wait for an answer, the newest first
 //
-// Of agents that this instance ordered, by when it heard of them, and of those that run here.
+// Of agents that this instance ordered, by when it heard of them, and of those that run here. First come those of each spoke that came while less than 200 of it were open, then those that came while less than 400 were, and so on: no spoke takes the place of others.
 //
 // Corresponds with GET /questions (the `ListQuestions` operationId).
 func (c *Client) ListQuestions(ctx context.Context, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5519,7 +5516,7 @@ func (c *Client) CreateTask(ctx context.Context, params *CreateTaskParams, body 
 
 // ArchiveTasksWithBody Of a hub, archive agents that have ended, by their age or labels
 //
-// The oldest 1000 of them. Where there are `more`, ask again.
+// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5538,7 +5535,7 @@ func (c *Client) ArchiveTasksWithBody(ctx context.Context, contentType string, b
 
 // ArchiveTasks Of a hub, archive agents that have ended, by their age or labels
 //
-// The oldest 1000 of them. Where there are `more`, ask again.
+// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -12455,7 +12452,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListQuestionsWithResponse The questions that wait for an answer, the newest first
 	//
-	// Of agents that this instance ordered, by when it heard of them, and of those that run here.
+	// Of agents that this instance ordered, by when it heard of them, and of those that run here. First come those of each spoke that came while less than 200 of it were open, then those that came while less than 400 were, and so on: no spoke takes the place of others.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -12612,7 +12609,7 @@ type ClientWithResponsesInterface interface {
 
 	// ArchiveTasksWithBodyWithResponse Of a hub, archive agents that have ended, by their age or labels
 	//
-	// The oldest 1000 of them. Where there are `more`, ask again.
+	// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -12621,7 +12618,7 @@ type ClientWithResponsesInterface interface {
 
 	// ArchiveTasksWithResponse Of a hub, archive agents that have ended, by their age or labels
 	//
-	// The oldest 1000 of them. Where there are `more`, ask again.
+	// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18808,7 +18805,7 @@ func (c *ClientWithResponses) ReloadPolicyWithResponse(ctx context.Context, para
 
 // ListQuestionsWithResponse The questions that wait for an answer, the newest first
 //
-// Of agents that this instance ordered, by when it heard of them, and of those that run here.
+// Of agents that this instance ordered, by when it heard of them, and of those that run here. First come those of each spoke that came while less than 200 of it were open, then those that came while less than 400 were, and so on: no spoke takes the place of others.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -19079,7 +19076,7 @@ func (c *ClientWithResponses) CreateTaskWithResponse(ctx context.Context, params
 
 // ArchiveTasksWithBodyWithResponse Of a hub, archive agents that have ended, by their age or labels
 //
-// The oldest 1000 of them. Where there are `more`, ask again.
+// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -19094,7 +19091,7 @@ func (c *ClientWithResponses) ArchiveTasksWithBodyWithResponse(ctx context.Conte
 
 // ArchiveTasksWithResponse Of a hub, archive agents that have ended, by their age or labels
 //
-// The oldest 1000 of them. Where there are `more`, ask again.
+// The oldest 1000 of the next 5,000, or of all that have the labels where fewer do. With `next`, ask again with it as `cursor`, also where none was archived.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -1,12 +1,15 @@
 package node
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -19,39 +22,45 @@ const (
 // mostBrief is how many characters of its words a question has in a list.
 const mostBrief = 200
 
-// questionPage is the page of a list that is asked for, the newest first, and where the next one begins; "" = it is the last.
-// What was answered meanwhile is missed by no cursor: it names a place, and not a row.
-func questionPage(list []store.Question, p api.ListQuestionsParams) (page []store.Question, next string, err error) {
-	limit := usualPage
+// questionsAsked is the page that is asked for. A cursor names a place, and not a row: it does not matter what is answered meanwhile.
+func questionsAsked(p api.ListQuestionsParams) (page store.QuestionPage, err error) {
+	page.Limit = usualPage
 	if p.Limit != nil {
-		limit = *p.Limit
+		page.Limit = *p.Limit
 	}
-	if limit < 1 || limit > mostPage {
-		return nil, "", commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostPage)
+	if page.Limit < 1 || page.Limit > mostPage {
+		return page, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostPage)
 	}
-	after, err := behind(p.Cursor, func(place string) error {
+	_, err = behind(p.Cursor, func(text string) error {
 		var at int64
-		var id string
-		if n, err := fmt.Sscanf(place, "%020d %s", &at, &id); err != nil || n != 2 || len(place) != 57 {
-			return fmt.Errorf("no place of a question")
+		after := store.QuestionPlace{}
+		_, err := fmt.Sscanf(text, "%d %d %s", &after.Turn, &at, &after.ID)
+		after.At = time.UnixMicro(at)
+		if err != nil || placeText(after) != text || !signing.ValidUUID(after.ID) || after.Turn < math.MinInt32 || at < 0 || after.At.Year() > 9999 {
+			return errors.New("no place of a question")
 		}
+		page.After = after
 		return nil
 	})
-	if err != nil {
-		return nil, "", err
-	}
-	slices.SortFunc(list, func(a, b store.Question) int { return cmp.Compare(placeOf(b), placeOf(a)) })
-	if after != "" {
-		list = slices.DeleteFunc(list, func(q store.Question) bool { return placeOf(q) >= after })
-	}
-	if len(list) > limit {
-		list, next = list[:limit], cursorOf(placeOf(list[limit-1]))
-	}
-	return list, next, nil
+	return page, err
 }
 
-// placeOf sorts questions by when they came.
-func placeOf(q store.Question) string { return fmt.Sprintf("%020d %s", q.HeardAt.UnixMicro(), q.ID) }
+func placeText(p store.QuestionPlace) string {
+	return fmt.Sprintf("%d %d %s", p.Turn, p.At.UnixMicro(), p.ID)
+}
+
+// pageAmong is the page of those of a list that wait for an answer, and the cursor of the next one; "" = it is the last.
+func pageAmong(list []store.Question, page store.QuestionPage) (part []store.Question, next string) {
+	list = slices.DeleteFunc(list, func(q store.Question) bool {
+		return q.State != commands.QuestionOpen || page.After.ID != "" && q.Place().Compare(page.After) >= 0
+	})
+	slices.SortFunc(list, func(a, b store.Question) int { return b.Place().Compare(a.Place()) })
+	if len(list) > page.Limit {
+		list = list[:page.Limit]
+		next = cursorOf(placeText(list[page.Limit-1].Place()))
+	}
+	return list, next
+}
 
 // brief is a question as a list has it: an agent may write much.
 func brief(q store.Question) store.Question {

@@ -18,7 +18,7 @@ func TestQuestionsComeInPages(t *testing.T) {
 	begin := time.Now()
 	var all []store.Question
 	for n := range 5 {
-		all = append(all, store.Question{ID: "01920000-0000-7000-8000-00000000000" + string(rune('0'+n)), HeardAt: begin.Add(time.Duration(n/2) * time.Second)})
+		all = append(all, store.Question{ID: "01920000-0000-7000-8000-00000000000" + string(rune('0'+n)), State: commands.QuestionOpen, Turn: -(n / 4), HeardAt: begin.Add(time.Duration(n/2) * time.Second)})
 	}
 	page := func(cursor string, leaving int) (ids string, next string) {
 		t.Helper()
@@ -29,26 +29,27 @@ func TestQuestionsComeInPages(t *testing.T) {
 				list = append(list, q)
 			}
 		}
-		got, next, err := questionPage(list, api.ListQuestionsParams{Limit: &limit, Cursor: cursor})
+		asked, err := questionsAsked(api.ListQuestionsParams{Limit: &limit, Cursor: cursor})
 		require.NoError(t, err)
+		got, next := pageAmong(list, asked)
 		for _, q := range got {
 			ids += q.ID[35:]
 		}
 		return ids, next
 	}
 	ids, next := page("", -1)
-	require.Equal(t, "43", ids)
-	ids, next = page(next, 3)
-	require.Equal(t, "21", ids)
+	require.Equal(t, "32", ids)
+	ids, next = page(next, 2)
+	require.Equal(t, "10", ids)
 	ids, next = page(next, -1)
-	require.Equal(t, "0", ids)
+	require.Equal(t, "4", ids, "it came while more were open")
 	require.Empty(t, next)
-	for _, cursor := range []string{"x", cursorOf("7"), cursorOf(all[0].ID)} {
-		_, _, err := questionPage(all, api.ListQuestionsParams{Cursor: cursor})
-		require.Equal(t, commands.Validation, commands.CodeOf(err))
+	for _, cursor := range []string{"x", cursorOf("7"), cursorOf(all[0].ID), cursorOf("0 7 x"), cursorOf("00 7 " + all[0].ID), cursorOf("-2147483649 7 " + all[0].ID), cursorOf("0 253402300800000000 " + all[0].ID), cursorOf("0 -1 " + all[0].ID)} {
+		_, err := questionsAsked(api.ListQuestionsParams{Cursor: cursor})
+		require.Equal(t, commands.Validation, commands.CodeOf(err), cursor)
 	}
 	none := 0
-	_, _, err := questionPage(all, api.ListQuestionsParams{Limit: &none})
+	_, err := questionsAsked(api.ListQuestionsParams{Limit: &none})
 	require.Equal(t, commands.Validation, commands.CodeOf(err))
 }
 

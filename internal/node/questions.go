@@ -11,43 +11,38 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// Bounds of a list of questions: of those of agents here, and of each spoke's.
-const (
-	mostQuestions     = 1000
-	questionsOfASpoke = 200
-)
-
 // ListQuestions implements [api.StrictServerInterface].
 func (s resources) ListQuestions(ctx context.Context, r api.ListQuestionsRequestObject) (api.ListQuestionsResponseObject, error) {
-	var out api.ListQuestions200JSONResponse
-	list, err := s.questionsOf(ctx, r.Params.Task)
-	if r.Params.Task == "" {
-		list, out.More, err = s.openQuestions(ctx)
+	page, err := questionsAsked(r.Params)
+	if err != nil {
+		return nil, err
+	}
+	var list []store.Question
+	if r.Params.Task != "" {
+		list, err = s.questionsOf(ctx, r.Params.Task)
+	} else {
+		list, err = s.openQuestions(ctx, page)
 	}
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(q store.Question) bool { return q.State != commands.QuestionOpen })
-	list, out.Next, err = questionPage(list, r.Params)
-	out.Items = mapped(list, func(q store.Question) api.Question { return questionOf(brief(q)) })
-	return out, err
+	list, next := pageAmong(list, page)
+	return api.ListQuestions200JSONResponse{Items: mapped(list, func(q store.Question) api.Question { return questionOf(brief(q)) }), Next: next}, nil
 }
 
-// openQuestions are those that wait for an answer, and whether there are more.
-func (s resources) openQuestions(ctx context.Context) (list []store.Question, more bool, err error) {
+// openQuestions are those that a page of all that wait for an answer may have, and at least one more where there is one.
+func (s resources) openQuestions(ctx context.Context, page store.QuestionPage) (list []store.Question, err error) {
+	page.Limit++
 	if s.n.Hub != nil {
-		if list, more, err = s.n.Hub.DB.OpenInquiries(ctx, questionsOfASpoke); err != nil {
-			return nil, false, err
+		if list, err = s.n.Hub.DB.OpenInquiries(ctx, page); err != nil {
+			return nil, err
 		}
 	}
 	if !s.obeys() {
-		return list, more, nil
+		return list, nil
 	}
-	here, err := s.backlog.OpenQuestions(ctx, mostQuestions+1)
-	if len(here) > mostQuestions {
-		here, more = here[:mostQuestions], true
-	}
-	return append(list, here...), more, err
+	here, err := s.backlog.OpenQuestions(ctx, page)
+	return append(list, here...), err
 }
 
 // questionsOf are those of one agent; none for "", or where no such agent is known.

@@ -155,6 +155,7 @@ func (l *large) fill(known statistics) []string {
 		`INSERT INTO sessions (task, attempt, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, 1, 1, 'b', 1, 1, '', 'retired' FROM agents`,
 		`INSERT INTO progress (task, attempt, n, workspace, said, at) SELECT id, 1, 1, 'main', '{}', now() FROM agents`,
 		`INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline, outcome, answered_at) SELECT id, 'main', id, 1, 'k', 'which?', '{}', '', '', now(), 'answered', now() FROM agents`,
+		fmt.Sprintf(`INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline) SELECT id, workspace, id, 1, 'k', 'which?', '{}', '', '', now() + interval '1 day' FROM tasks WHERE id > nth(%d) AND id <= nth(%[1]d + 40)`, l.ended),
 		`INSERT INTO task_checkpoints (task, workspace, attempt, digest, size, session, at) SELECT id, 'main', 1, '', 0, '', now() FROM agents`,
 		`INSERT INTO pauses (conn, task, number, paused, reason, actor, times) SELECT conn, id, 1, false, 'enough', 'ann', 1 FROM agents`,
 		`INSERT INTO task_bodies (task, workspace, spec) SELECT id, workspace, '{}' FROM tasks WHERE conn IS NOT NULL`,

@@ -131,7 +131,7 @@ func questions(rows pgx.Rows, err error) ([]Question, error) {
 		return nil, fmt.Errorf("reading questions: %w", err)
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q Question, err error) {
-		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Title, &q.Hub, &q.Key)
+		err = row.Scan(&q.ID, &q.Task, &q.Attempt, &q.Text, &q.Options, &q.Default, &q.Data, &q.AskedAt, &q.Deadline, &q.State, &q.Answer, &q.Reason, &q.AnsweredBy, &q.AnsweredAt, &q.Title, &q.Hub, &q.Key, &q.Turn)
 		q.ShortID, q.HeardAt = commands.ShortID(q.ID), q.AskedAt
 		return q, err
 	})
@@ -162,9 +162,9 @@ func (b *Backlog) Questions(ctx context.Context, task string) ([]Question, error
 	return b.readQuestions(ctx, statement("questions_of"), task)
 }
 
-// OpenQuestions returns those that wait for an answer, the newest first.
-func (b *Backlog) OpenQuestions(ctx context.Context, limit int) ([]Question, error) {
-	return b.readQuestions(ctx, statement("open_questions"), limit)
+// OpenQuestions returns a page of those that wait for an answer, without their data.
+func (b *Backlog) OpenQuestions(ctx context.Context, p store.QuestionPage) ([]Question, error) {
+	return b.readQuestions(ctx, store.WithoutData(statement("open_questions")), p.Args()...)
 }
 
 // QuestionsNamed returns those that a person means by an id, a short id or a part of one.

@@ -686,6 +686,10 @@ CREATE TABLE overruns (
 );
 CREATE INDEX overruns_due ON overruns (due);
 
+-- The turn of a question that comes while so many others are open. Lists begin with the highest: no spoke takes the place
+-- of others, and no page has to count.
+CREATE FUNCTION turn_of(open bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (-open / 200)::int $$;
+
 -- What agents that run here have asked people. A question is of its task: whichever attempt asks it again gets the
 -- answer. One whose task has ended is withdrawn, whatever its row says.
 CREATE TABLE questions (
@@ -699,6 +703,7 @@ CREATE TABLE questions (
     fallback     text NOT NULL,            -- the answer where nobody gives one in time; '' = none
     data         text NOT NULL,
     asked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    turn         int NOT NULL DEFAULT 0,   -- turn_of those that were open when it came
     deadline     timestamptz NOT NULL,
     outcome      text,                     -- null = nobody has answered yet
     answer       text NOT NULL DEFAULT '',
@@ -709,6 +714,7 @@ CREATE TABLE questions (
     CONSTRAINT outcome_is_known CHECK (outcome IN ('answered', 'defaulted', 'unanswered', 'withdrawn') AND (outcome IS NULL) = (answered_at IS NULL))
 );
 CREATE INDEX questions_open ON questions (deadline) WHERE outcome IS NULL;
+CREATE INDEX questions_listed ON questions (turn, asked_at, id) WHERE outcome IS NULL;
 CREATE INDEX questions_short ON questions (substring(uuid_send(id) FROM 12));
 
 -- Every attempt, for people.
@@ -1069,6 +1075,7 @@ CREATE TABLE inquiries (
     fallback     text NOT NULL,
     data         text NOT NULL,
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),   -- lists are in its order: the spoke's clock may say anything
+    turn         int NOT NULL DEFAULT 0,   -- turn_of those of its connection that were open when it came
     asked_at     timestamptz NOT NULL,     -- by the spoke's clock, as deadline and answered_at
     deadline     timestamptz NOT NULL,
     outcome      text,                     -- as in questions
@@ -1080,7 +1087,8 @@ CREATE TABLE inquiries (
     command      uuid,                     -- that message, while it is on its way
     PRIMARY KEY (conn, id)
 );
-CREATE INDEX inquiries_open ON inquiries (conn, received_at) WHERE outcome IS NULL;
+CREATE INDEX inquiries_open ON inquiries (conn, id) WHERE outcome IS NULL;
+CREATE INDEX inquiries_listed ON inquiries (turn, received_at, id) WHERE outcome IS NULL;
 CREATE INDEX inquiries_task ON inquiries (task);
 CREATE INDEX inquiries_short ON inquiries (substring(uuid_send(id) FROM 12));
 CREATE INDEX inquiries_command ON inquiries (command) WHERE command IS NOT NULL;

@@ -8,7 +8,7 @@ FOR UPDATE OF l
 
 -- name: question_columns
 SELECT q.id::text, q.task::text, q.attempt, q.question, q.options, q.fallback, q.data, q.asked_at, q.deadline,
-    coalesce(q.outcome, CASE WHEN is_terminal(t.state) THEN 'withdrawn' ELSE 'open' END), q.answer, q.reason, q.answered_by, q.answered_at, t.title, coalesce(c.peer_name, ''), q.key
+    coalesce(q.outcome, CASE WHEN is_terminal(t.state) THEN 'withdrawn' ELSE 'open' END), q.answer, q.reason, q.answered_by, q.answered_at, t.title, coalesce(c.peer_name, ''), q.key, q.turn
 FROM questions q JOIN standing t ON t.id = q.task LEFT JOIN connections c ON c.id = t.conn
 
 -- name: question_by_key
@@ -28,12 +28,16 @@ WHERE q.task = $1 ORDER BY q.asked_at, q.id LIMIT 100
 WHERE q.id = ANY (ARRAY (SELECT id FROM questions WHERE substring(uuid_send(id) FROM 12) BETWEEN decode($1, 'hex') AND decode($2, 'hex') ORDER BY substring(uuid_send(id) FROM 12) LIMIT 200)) ORDER BY q.id LIMIT 20
 
 -- name: open_questions
+WITH page AS MATERIALIZED (
+    SELECT n.id FROM questions n, LATERAL (SELECT ended_at FROM tasks WHERE id = n.task OFFSET 0) AS t
+    WHERE n.outcome IS NULL AND (n.turn, n.asked_at, n.id) < ($1, $2, $3) AND t.ended_at IS NULL ORDER BY n.turn DESC, n.asked_at DESC, n.id DESC LIMIT $4
+)
 -- include: question_columns
-WHERE q.outcome IS NULL AND NOT is_terminal(t.state) ORDER BY q.asked_at DESC, q.id LIMIT $1
+WHERE q.id = ANY (ARRAY (SELECT id FROM page)) ORDER BY q.turn DESC, q.asked_at DESC, q.id DESC
 
 -- name: ask_question
-INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval) RETURNING asked_at, deadline
+INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline, turn)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 20000) AS open))) RETURNING asked_at, deadline
 
 -- The attempt that asks waits: for a question of an earlier one, too.
 -- name: begin_waiting
