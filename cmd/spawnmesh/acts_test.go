@@ -164,6 +164,7 @@ func archives(b board) {
 	}
 	require.Equal(b.t, "one is archived\ntwo is archived\n", b.do("backlog", "archive", "one", "two"))
 	require.Empty(b.t, b.run("backlog", "list", "-o", "name").out)
+	require.Equal(b.t, said{"", "no tasks but those that are archived, 2; list them: spawnmesh --data-dir " + b.dir + " backlog list --archived\n", 0}, b.run("backlog", "list"))
 	require.Equal(b.t, "two\none\n", b.do("backlog", "list", "--archived", "-o", "name"))
 	require.Regexp(b.t, `(?m)^archived +2`, b.do("backlog", "show", "one"))
 	require.NotNil(b.t, b.show("one").ArchivedAt)
@@ -172,4 +173,10 @@ func archives(b board) {
 	require.Equal(b.t, "two is in lists again\n", got.out, "what is named beside it is done")
 	require.Equal(b.t, "two\n", b.do("backlog", "list", "-o", "name"))
 	b.refused(exitMisuse, commands.Validation, "only what has ended is archived", "backlog", "list", "--archived", "--ready-only")
+	b.hand.refused(exitMisuse, "ids name tasks, and so do", b.in([]string{"backlog", "archive", "one", "--lane", "default"})...)
+	b.hand.refused(exitMisuse, "no task is named", b.in([]string{"backlog", "archive"})...)
+	b.create("late", "--phase", "M1")
+	b.do("backlog", "cancel", "late", "--reason", "done")
+	require.Equal(b.t, "0 tasks archived\n", b.do("backlog", "archive", "--older-than", "1h"))
+	require.Equal(b.t, "1 task archived\n", b.do("backlog", "archive", "--lane", "default", "--phase", "M1"))
 }

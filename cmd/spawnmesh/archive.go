@@ -127,20 +127,29 @@ func (a *app) archiveChosen(ctx context.Context, older time.Duration, given []st
 	if err != nil {
 		return err
 	}
-	sum, asked := 0, api.ArchiveSelection{OlderThanMS: older.Milliseconds(), Labels: labels}
+	asked := api.ArchiveSelection{OlderThanMS: older.Milliseconds(), Labels: labels}
+	return a.archiveAll("agent", func(cursor string) (api.ArchiveSummary, error) {
+		asked.Cursor = cursor
+		return control.Read[api.ArchiveSummary](c.API().ArchiveTasks(ctx, asked))
+	})
+}
+
+// archiveAll archives one batch after the other, and says how many of what is archived that are.
+func (a *app) archiveAll(what string, batch func(cursor string) (api.ArchiveSummary, error)) error {
+	sum, cursor := 0, ""
 	for more := true; more; {
-		got, err := control.Read[api.ArchiveSummary](c.API().ArchiveTasks(ctx, asked))
+		got, err := batch(cursor)
 		if err != nil && sum > 0 {
-			return fmt.Errorf("%s were archived, and then: %w", numberOf(sum, "agent"), err)
+			return fmt.Errorf("%s were archived, and then: %w", numberOf(sum, what), err)
 		}
 		if err != nil {
 			return err
 		}
-		sum, asked.Cursor, more = sum+got.Archived, got.Next, got.Next != ""
+		sum, cursor, more = sum+got.Archived, got.Next, got.Next != ""
 	}
-	a.did("%s archived", numberOf(sum, "agent"))
+	a.did("%s archived", numberOf(sum, what))
 	if a.forPeople() {
-		fmt.Fprintf(a.out, "%s archived\n", numberOf(sum, "agent"))
+		fmt.Fprintf(a.out, "%s archived\n", numberOf(sum, what))
 		return nil
 	}
 	return a.print(api.ArchiveSummary{Archived: sum}, []any{api.ArchiveSummary{Archived: sum}}, table{})

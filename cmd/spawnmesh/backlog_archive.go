@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,16 +13,45 @@ import (
 )
 
 func (a *app) backlogArchiveCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "archive ID...", Short: "Leave tasks that have ended out of lists", Args: cobra.MinimumNArgs(1),
-		Long: `Leave tasks that have ended out of lists. backlog list --archived lists them; show,
-why and audit have them as before, stats counts them, and each is kept as long as any
-other: see spawnmesh retention. One that is retried is in lists again.`,
-		Example: "  spawnmesh backlog archive A1 A2",
+	var older days
+	var lane, phase string
+	c := &cobra.Command{
+		Use: "archive [ID]...", Short: "Leave tasks that have ended out of lists",
+		Long: `Leave tasks that have ended out of lists: those that are named, or all that ended
+longer ago than --older-than, are in the lane or of the phase that is named, or all
+of this. An agent of a hub is archived there.
+
+backlog list --archived lists them; show, why and audit have them as before, stats
+counts them, and each is kept as long as any other: see spawnmesh retention. One
+that is retried is in lists again.`,
+		Example: "  spawnmesh backlog archive A1 A2\n  spawnmesh backlog archive --older-than 7d --phase build",
 		RunE: func(c *cobra.Command, ids []string) error {
+			chosen := older > 0 || lane != "" || phase != ""
+			switch {
+			case chosen && len(ids) > 0:
+				return misuse("ids name tasks, and so do --older-than, --lane and --phase").Hinting("give one or the other")
+			case !chosen && len(ids) == 0:
+				return misuse("no task is named").Hinting("name some by their ids, or by --older-than DURATION, --lane NAME or --phase LABEL")
+			case chosen:
+				return a.archiveTasks(c.Context(), api.BacklogArchiveSelection{OlderThanMS: time.Duration(older).Milliseconds(), Lane: lane, Phase: phase})
+			}
 			return a.changeTasks(c.Context(), ids, "is archived", func(c api.ClientInterface) cardChange { return c.ArchiveBacklogTask })
 		},
 	}
+	c.Flags().Var(&older, "older-than", "those that ended longer ago")
+	c.Flags().StringVar(&lane, "lane", "", "those in the lane `NAME`")
+	c.Flags().StringVar(&phase, "phase", "", "those of the phase `LABEL`")
+	return c
+}
+
+// archiveTasks archives what is chosen by age, lane or phase.
+func (a *app) archiveTasks(ctx context.Context, asked api.BacklogArchiveSelection) error {
+	return a.asking(ctx, func(ctx context.Context, c *control.Client) error {
+		return a.archiveAll("task", func(cursor string) (api.ArchiveSummary, error) {
+			asked.Cursor = cursor
+			return control.Read[api.ArchiveSummary](c.API().ArchiveBacklogTasks(ctx, a.workspace, asked))
+		})
+	})
 }
 
 func (a *app) backlogUnarchiveCommand() *cobra.Command {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -43,25 +44,42 @@ completed, in the order in which they would be claimed.`,
 
 func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams) error {
 	var list []backlog.Task
+	empty := "no such tasks; all of them: " + a.self() + " backlog list"
 	err := a.asking(ctx, func(ctx context.Context, c *control.Client) error {
 		got, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &ask))
 		list = each(got.Items, taskFrom)
+		if err == nil && len(list) == 0 && ask == (api.ListBacklogTasksParams{Limit: ask.Limit}) {
+			empty, err = a.noTasks(ctx, c)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", a.ageOr("CREATED"), "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}, drops: []string{"PRIORITY", "AGE"}}
-	t.empty = "no such tasks; all of them: " + a.self() + " backlog list"
-	if limit := *ask.Limit; limit == 100 && ask == (api.ListBacklogTasksParams{Limit: ask.Limit}) {
-		t.empty = "no tasks yet; create one: " + a.self() + " backlog create --title TEXT"
-	}
+	t.empty = empty
 	for _, x := range list {
 		t.names = append(t.names, x.Ref())
 		t.rows = append(t.rows, []string{shortName(x), statusOf(x), waitsFor(x), strconv.Itoa(x.Priority), a.since(x.CreatedAt), x.Owner, shorten(x.Title, 50),
 			string(x.State), x.Lane, x.Phase, strconv.Itoa(x.Attempts), x.ID})
 	}
 	return printList(a, list, t)
+}
+
+// noTasks says that no task is listed, and how many are archived.
+func (a *app) noTasks(ctx context.Context, c *control.Client) (string, error) {
+	most := 1000
+	got, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &api.ListBacklogTasksParams{Archived: true, Limit: &most}))
+	switch n := len(got.Items); {
+	case err != nil:
+		return "", err
+	case n == 0:
+		return "no tasks yet; create one: " + a.self() + " backlog create --title TEXT", nil
+	case got.Next != "":
+		return fmt.Sprintf("no tasks but those that are archived, %d or more; list them: %s backlog list --archived", n, a.self()), nil
+	default:
+		return fmt.Sprintf("no tasks but those that are archived, %d; list them: %s backlog list --archived", n, a.self()), nil
+	}
 }
 
 // statusOf is the board's column, and how it came to be done where that is not

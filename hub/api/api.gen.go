@@ -899,6 +899,21 @@ type AuditSays struct {
 	Refused string `json:"refused,omitempty,omitzero"`
 }
 
+// BacklogArchiveSelection With neither age, lane nor phase, it is refused.
+type BacklogArchiveSelection struct {
+	// Cursor Where to go on: next of the answer before.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+
+	// Lane Only those in this lane.
+	Lane string `json:"lane,omitempty,omitzero"`
+
+	// OlderThanMS Only those that have ended longer ago than this.
+	OlderThanMS int64 `json:"older_than_ms,omitempty,omitzero"`
+
+	// Phase Only those of this phase.
+	Phase string `json:"phase,omitempty,omitzero"`
+}
+
 // BacklogBlock defines model for BacklogBlock.
 type BacklogBlock struct {
 	Fence string `json:"fence,omitempty,omitzero"`
@@ -3447,6 +3462,9 @@ type RemoveQuotaJSONRequestBody = Reason
 // CreateBacklogTasksJSONRequestBody defines body for CreateBacklogTasks for application/json ContentType.
 type CreateBacklogTasksJSONRequestBody = NewBacklogTasks
 
+// ArchiveBacklogTasksJSONRequestBody defines body for ArchiveBacklogTasks for application/json ContentType.
+type ArchiveBacklogTasksJSONRequestBody = BacklogArchiveSelection
+
 // BlockBacklogTaskJSONRequestBody defines body for BlockBacklogTask for application/json ContentType.
 type BlockBacklogTaskJSONRequestBody = BacklogBlock
 
@@ -4479,6 +4497,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
 	CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ArchiveBacklogTasksWithBody Archive tasks that have ended, by their age, lane or phase
+	//
+	// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+	ArchiveBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ArchiveBacklogTasks Archive tasks that have ended, by their age, lane or phase
+	//
+	// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+	ArchiveBacklogTasks(ctx context.Context, workspace WorkspaceName, body ArchiveBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetBacklogTask One task in full
 	//
@@ -6835,6 +6871,44 @@ func (c *Client) CreateBacklogTasksWithBody(ctx context.Context, workspace Works
 // Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
 func (c *Client) CreateBacklogTasks(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateBacklogTasksRequest(c.Server, workspace, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ArchiveBacklogTasksWithBody Archive tasks that have ended, by their age, lane or phase
+//
+// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+func (c *Client) ArchiveBacklogTasksWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewArchiveBacklogTasksRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ArchiveBacklogTasks Archive tasks that have ended, by their age, lane or phase
+//
+// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+func (c *Client) ArchiveBacklogTasks(ctx context.Context, workspace WorkspaceName, body ArchiveBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewArchiveBacklogTasksRequest(c.Server, workspace, body)
 	if err != nil {
 		return nil, err
 	}
@@ -11326,6 +11400,53 @@ func NewCreateBacklogTasksRequestWithBody(server string, workspace WorkspaceName
 	return req, nil
 }
 
+// NewArchiveBacklogTasksRequest calls the generic ArchiveBacklogTasks builder with application/json body
+func NewArchiveBacklogTasksRequest(server string, workspace WorkspaceName, body ArchiveBacklogTasksJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewArchiveBacklogTasksRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewArchiveBacklogTasksRequestWithBody constructs an http.Request for the ArchiveBacklogTasks method, with any body, and a specified content type
+func NewArchiveBacklogTasksRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/tasks/archive", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetBacklogTaskRequest constructs an http.Request for the GetBacklogTask method
 func NewGetBacklogTaskRequest(server string, workspace WorkspaceName, task BacklogTaskName) (*http.Request, error) {
 	var err error
@@ -13245,6 +13366,24 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/tasks (the `CreateBacklogTasks` operationId).
 	CreateBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *CreateBacklogTasksParams, body CreateBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBacklogTasksResponse, error)
+
+	// ArchiveBacklogTasksWithBodyWithResponse Archive tasks that have ended, by their age, lane or phase
+	//
+	// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+	ArchiveBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ArchiveBacklogTasksResponse, error)
+
+	// ArchiveBacklogTasksWithResponse Archive tasks that have ended, by their age, lane or phase
+	//
+	// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+	ArchiveBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, body ArchiveBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ArchiveBacklogTasksResponse, error)
 
 	// GetBacklogTaskWithResponse One task in full
 	//
@@ -17592,6 +17731,54 @@ func (r CreateBacklogTasksResponse) ContentType() string {
 	return ""
 }
 
+type ArchiveBacklogTasksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ArchiveSummary
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ArchiveBacklogTasksResponse) GetJSON200() *ArchiveSummary {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ArchiveBacklogTasksResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ArchiveBacklogTasksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ArchiveBacklogTasksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ArchiveBacklogTasksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ArchiveBacklogTasksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetBacklogTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -20161,6 +20348,36 @@ func (c *ClientWithResponses) CreateBacklogTasksWithResponse(ctx context.Context
 		return nil, err
 	}
 	return ParseCreateBacklogTasksResponse(rsp)
+}
+
+// ArchiveBacklogTasksWithBodyWithResponse Archive tasks that have ended, by their age, lane or phase
+//
+// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+func (c *ClientWithResponses) ArchiveBacklogTasksWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ArchiveBacklogTasksResponse, error) {
+	rsp, err := c.ArchiveBacklogTasksWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseArchiveBacklogTasksResponse(rsp)
+}
+
+// ArchiveBacklogTasksWithResponse Archive tasks that have ended, by their age, lane or phase
+//
+// Of the next 1000 of them; an agent of a hub is archived there. With `next`, ask again with it as `cursor`, also where none was archived.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/tasks/archive (the `ArchiveBacklogTasks` operationId).
+func (c *ClientWithResponses) ArchiveBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, body ArchiveBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ArchiveBacklogTasksResponse, error) {
+	rsp, err := c.ArchiveBacklogTasks(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseArchiveBacklogTasksResponse(rsp)
 }
 
 // GetBacklogTaskWithResponse One task in full
@@ -23392,6 +23609,39 @@ func ParseCreateBacklogTasksResponse(rsp *http.Response) (*CreateBacklogTasksRes
 	return response, nil
 }
 
+// ParseArchiveBacklogTasksResponse parses an HTTP response from a ArchiveBacklogTasksWithResponse call
+func ParseArchiveBacklogTasksResponse(rsp *http.Response) (*ArchiveBacklogTasksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ArchiveBacklogTasksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ArchiveSummary
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetBacklogTaskResponse parses an HTTP response from a GetBacklogTaskWithResponse call
 func ParseGetBacklogTaskResponse(rsp *http.Response) (*GetBacklogTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24213,6 +24463,9 @@ type ServerInterface interface {
 	// CreateBacklogTasks Create tasks, all or none
 	// (POST /workspaces/{workspace}/tasks)
 	CreateBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params CreateBacklogTasksParams)
+	// ArchiveBacklogTasks Archive tasks that have ended, by their age, lane or phase
+	// (POST /workspaces/{workspace}/tasks/archive)
+	ArchiveBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
 	// GetBacklogTask One task in full
 	// (GET /workspaces/{workspace}/tasks/{task})
 	GetBacklogTask(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, task BacklogTaskName)
@@ -27049,6 +27302,32 @@ func (siw *ServerInterfaceWrapper) CreateBacklogTasks(w http.ResponseWriter, r *
 	handler.ServeHTTP(w, r)
 }
 
+// ArchiveBacklogTasks operation middleware
+func (siw *ServerInterfaceWrapper) ArchiveBacklogTasks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ArchiveBacklogTasks(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetBacklogTask operation middleware
 func (siw *ServerInterfaceWrapper) GetBacklogTask(w http.ResponseWriter, r *http.Request) {
 
@@ -27812,6 +28091,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces", wrapper.ListWorkspaces)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.ListBacklogTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks", wrapper.CreateBacklogTasks)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/archive", wrapper.ArchiveBacklogTasks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}", wrapper.GetBacklogTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/why", wrapper.ExplainBacklogTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/tasks/{task}/complete", wrapper.CompleteBacklogTask)
@@ -31347,6 +31627,46 @@ func (response CreateBacklogTasksdefaultApplicationProblemPlusJSONResponse) Visi
 	return err
 }
 
+type ArchiveBacklogTasksRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *ArchiveBacklogTasksJSONRequestBody
+}
+
+type ArchiveBacklogTasksResponseObject interface {
+	VisitArchiveBacklogTasksResponse(w http.ResponseWriter) error
+}
+
+type ArchiveBacklogTasks200JSONResponse ArchiveSummary
+
+func (response ArchiveBacklogTasks200JSONResponse) VisitArchiveBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ArchiveBacklogTasksdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ArchiveBacklogTasksdefaultApplicationProblemPlusJSONResponse) VisitArchiveBacklogTasksResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetBacklogTaskRequestObject struct {
 	Workspace WorkspaceName   `json:"workspace"`
 	Task      BacklogTaskName `json:"task"`
@@ -32299,6 +32619,9 @@ type StrictServerInterface interface {
 	// CreateBacklogTasks Create tasks, all or none
 	// (POST /workspaces/{workspace}/tasks)
 	CreateBacklogTasks(ctx context.Context, request CreateBacklogTasksRequestObject) (CreateBacklogTasksResponseObject, error)
+	// ArchiveBacklogTasks Archive tasks that have ended, by their age, lane or phase
+	// (POST /workspaces/{workspace}/tasks/archive)
+	ArchiveBacklogTasks(ctx context.Context, request ArchiveBacklogTasksRequestObject) (ArchiveBacklogTasksResponseObject, error)
 	// GetBacklogTask One task in full
 	// (GET /workspaces/{workspace}/tasks/{task})
 	GetBacklogTask(ctx context.Context, request GetBacklogTaskRequestObject) (GetBacklogTaskResponseObject, error)
@@ -34853,6 +35176,39 @@ func (sh *strictHandler) CreateBacklogTasks(w http.ResponseWriter, r *http.Reque
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(CreateBacklogTasksResponseObject); ok {
 		if err := validResponse.VisitCreateBacklogTasksResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ArchiveBacklogTasks operation middleware
+func (sh *strictHandler) ArchiveBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ArchiveBacklogTasksRequestObject
+
+	request.Workspace = workspace
+
+	var body ArchiveBacklogTasksJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ArchiveBacklogTasks(ctx, request.(ArchiveBacklogTasksRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ArchiveBacklogTasks")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ArchiveBacklogTasksResponseObject); ok {
+		if err := validResponse.VisitArchiveBacklogTasksResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -73,6 +73,7 @@ var may = map[string][]Role{
 	"POST /workspaces/{workspace}/tasks/{task}/pause":  operators,
 	"POST /workspaces/{workspace}/tasks/{task}/resume": operators,
 
+	"POST /workspaces/{workspace}/tasks/archive":          operators,
 	"POST /workspaces/{workspace}/tasks/{task}/archive":   operators,
 	"POST /workspaces/{workspace}/tasks/{task}/unarchive": operators,
 

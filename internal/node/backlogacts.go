@@ -74,27 +74,6 @@ func (s resources) RetryBacklogTask(ctx context.Context, r api.RetryBacklogTaskR
 	return api.RetryBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: t}, err
 }
 
-// ArchiveBacklogTask implements [api.StrictServerInterface].
-func (s resources) ArchiveBacklogTask(ctx context.Context, r api.ArchiveBacklogTaskRequestObject) (api.ArchiveBacklogTaskResponseObject, error) {
-	t, err := s.archiveCard(ctx, r.Workspace, r.Task, true)
-	return api.ArchiveBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: t}, err
-}
-
-// UnarchiveBacklogTask implements [api.StrictServerInterface].
-func (s resources) UnarchiveBacklogTask(ctx context.Context, r api.UnarchiveBacklogTaskRequestObject) (api.UnarchiveBacklogTaskResponseObject, error) {
-	t, err := s.archiveCard(ctx, r.Workspace, r.Task, false)
-	return api.UnarchiveBacklogTask200JSONResponse{OneBacklogTaskJSONResponse: t}, err
-}
-
-func (s resources) archiveCard(ctx context.Context, workspace, task string, archive bool) (api.OneBacklogTaskJSONResponse, error) {
-	ws, err := s.workspace(ctx, workspace)
-	if err != nil {
-		return api.OneBacklogTaskJSONResponse{}, err
-	}
-	t, err := ws.Archive(ctx, task, archive)
-	return oneCard(t), err
-}
-
 // lacksReason refuses what nobody may do without saying why.
 func lacksReason(what string) error {
 	return commands.Refuse(commands.Validation, "to %s needs a reason", what).Hinting("say why; it is recorded")

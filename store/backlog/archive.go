@@ -3,6 +3,9 @@ package backlog
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -46,4 +49,53 @@ func (ws *Workspace) Archive(ctx context.Context, ref string, archive bool) (Tas
 		return Task{}, err
 	}
 	return ws.Show(ctx, task.ID)
+}
+
+// archiveBatch is at how many tasks that have ended one call of [Workspace.ArchiveSome] looks.
+const archiveBatch = 1000
+
+// An ArchiveTerm says which cards to archive, of those that have ended.
+type ArchiveTerm struct {
+	Older time.Duration // so long ago
+	Lane  string        // "" = any
+	Phase string        // "" = any
+	After string        // only those with a higher id; "" = all
+}
+
+// ArchiveSome archives the oldest cards that the term fits, of a bounded number that it looks at. It says how many, and the last
+// one that it has looked at where there may be more: the next ones are after it. It may have archived none although there are more.
+func (ws *Workspace) ArchiveSome(ctx context.Context, t ArchiveTerm) (n int, last string, err error) {
+	if t.Older <= 0 && t.Lane == "" && t.Phase == "" {
+		return 0, "", commands.Refuse(commands.Validation, "neither an age nor a lane or phase says which tasks to archive").Hinting("say how long ago they ended, or which lane or phase they are of")
+	}
+	if t.After == "" {
+		t.After = uuid.Nil.String()
+	}
+	done := Filter{Status: BoardDone}
+	err = ws.tx(ctx, "archiving tasks", func(ctx context.Context, tx *store.Tx) error {
+		var tasks []string
+		n, last = 0, ""
+		err := tx.QueryRow(ctx, t.source(), ws.name, done.states(), t.After, t.Older, t.Lane, t.Phase, archiveBatch).Scan(&last, &tasks)
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		if err := hold(ctx, tx, tasks); err != nil { // nobody queues them again meanwhile
+			return err
+		}
+		tag, err := tx.Exec(ctx, statement("archive_some"), ws.name, done.states(), tasks, t.Older, ws.actor)
+		n = int(tag.RowsAffected())
+		return err
+	})
+	return n, last, err
+}
+
+// source is the statement that walks the narrowest set which holds all that the term may fit.
+func (t ArchiveTerm) source() string {
+	switch {
+	case t.Phase != "":
+		return statement("archivable_of_phase")
+	case t.Lane != "":
+		return statement("archivable_of_lane")
+	}
+	return statement("archivable")
 }

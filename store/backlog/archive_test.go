@@ -2,6 +2,7 @@ package backlog_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,6 +74,55 @@ func TestListsLeaveOutArchivedCards(t *testing.T) {
 	require.Nil(t, v.ArchivedAt)
 	require.Equal(t, []string{"gone", "kept", "open"}, namesIn(t, b, backlog.Filter{}))
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.unarchived' AND object = $1`, v.ID))
+}
+
+// By age, lane and phase what fits is archived, the oldest first and a batch at a time; agents stay for their hub.
+func TestArchivingCardsByAgeLaneAndPhase(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, backlog.MainWorkspace)
+	f := scene{t, s, b}.started()
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.Succeeded}}})
+	require.NoError(t, err)
+	create(t, b, backlog.TaskSpec{Key: "old", Title: "t"}, backlog.TaskSpec{Key: "young", Title: "t"}, backlog.TaskSpec{Key: "docs", Title: "t", Lane: "docs"},
+		backlog.TaskSpec{Key: "built", Title: "t", Lane: "docs", Phase: "build"}, backlog.TaskSpec{Key: "open", Title: "t", Lane: "docs", Phase: "build"})
+	for _, key := range []string{"old", "young", "docs", "built"} {
+		_, err := b.Cancel(t.Context(), backlog.Act{Task: key})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Exec(`UPDATE ended SET at = now() - interval '2 hours' WHERE task <> (SELECT id FROM tasks WHERE key = 'young')`))
+	for _, tt := range []struct {
+		term backlog.ArchiveTerm
+		want []string
+	}{
+		{backlog.ArchiveTerm{Older: 3 * time.Hour}, []string{}},
+		{backlog.ArchiveTerm{Lane: "docs", Older: 3 * time.Hour}, []string{}},
+		{backlog.ArchiveTerm{Lane: "default", Phase: "build"}, []string{}},
+		{backlog.ArchiveTerm{Phase: "build"}, []string{"built"}},
+		{backlog.ArchiveTerm{Lane: "docs"}, []string{"built", "docs"}},
+		{backlog.ArchiveTerm{Older: time.Hour}, []string{"built", "docs", "old"}},
+		{backlog.ArchiveTerm{Older: time.Hour}, []string{"built", "docs", "old"}},
+	} {
+		n, last, err := b.ArchiveSome(t.Context(), tt.term)
+		require.NoError(t, err)
+		require.Empty(t, last)
+		require.Equal(t, tt.want, namesIn(t, b, backlog.Filter{Archived: true}), "%+v", tt.term)
+		require.Equal(t, n > 0, n == 1)
+	}
+	require.Equal(t, 3, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.archived' AND workspace = 'main' AND actor = 'ann'`))
+	_, _, err = b.ArchiveSome(t.Context(), backlog.ArchiveTerm{})
+	require.Equal(t, commands.Validation, commands.CodeOf(err))
+
+	require.NoError(t, s.Exec(`INSERT INTO tasks (id, class, title, state, ended_at) SELECT lpad(to_hex(n), 32, '0')::uuid, (SELECT class FROM tasks WHERE key = 'old'), 't', 'completed', now() FROM generate_series(1, 1001) AS n`))
+	require.NoError(t, s.Exec(`INSERT INTO ended (task, workspace, lane, state, at) SELECT id, workspace, lane, 'completed', now() - CASE id WHEN '00000000-0000-0000-0000-0000000003e9' THEN interval '2 hours' ELSE '0' END FROM tasks WHERE title = 't' AND state = 'completed'`))
+	n, last, err := b.ArchiveSome(t.Context(), backlog.ArchiveTerm{Older: time.Hour})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, "00000000-0000-0000-0000-0000000003e8", last)
+	n, last, err = b.ArchiveSome(t.Context(), backlog.ArchiveTerm{Older: time.Hour, After: last})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Empty(t, last)
 }
 
 // A card that is archived and queued again is listed, also when it has ended once more.

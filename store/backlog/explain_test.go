@@ -70,7 +70,7 @@ func (w *watcher) during(t *testing.T, do func(context.Context) error) (list []w
 		switch {
 		case strings.Contains(s.sql, "set_config('role'"):
 			workspace = s.args[0].(string)
-		case s.sql == "commit", s.sql == "rollback":
+		case s.sql == "commit", s.sql == "rollback", s.sql == "RESET role":
 			workspace = ""
 		case strings.HasPrefix(s.sql, "begin"), strings.Contains(s.sql, "INSERT INTO mirrors"), strings.Contains(s.sql, "INSERT INTO outbox"): // a second one is a duplicate
 		default:
@@ -92,7 +92,7 @@ func explain(t *testing.T, config *pgx.ConnConfig, s watched) storetest.Plan {
 		require.NoError(t, err, s.sql)
 	})
 	var plans []struct{ Plan storetest.Plan }
-	require.NoError(t, json.Unmarshal(raw, &plans))
+	require.NoError(t, json.Unmarshal(raw, &plans), s.sql)
 	return plans[0].Plan
 }
 

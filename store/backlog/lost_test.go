@@ -214,6 +214,15 @@ var writing = map[string]func(s scene) do{
 			return b.Archive(ctx, "a", true)
 		}
 	},
+	"Workspace.ArchiveSome": func(s scene) do {
+		s.tasks("a")
+		_, err := s.b.Cancel(s.Context(), backlog.Act{Task: "a"})
+		require.NoError(s, err)
+		return func(ctx context.Context, _ *side, b *backlog.Workspace) (any, error) {
+			n, _, err := b.ArchiveSome(ctx, backlog.ArchiveTerm{Lane: "default"})
+			return n, err
+		}
+	},
 	"Workspace.Retry": func(s scene) do {
 		s.tasks("a")
 		_, err := s.b.Cancel(s.Context(), backlog.Act{Task: "a"})

@@ -173,10 +173,6 @@ SELECT id::text FROM moved
 -- name: take_over
 UPDATE leases SET epoch = $3 WHERE task = $1 AND attempt = $2 AND epoch = $3 - 1
 
--- Leaves an ended task out of lists, or shows it in them again.
--- name: archive
-UPDATE ended SET archived_at = CASE WHEN $4 THEN clock_timestamp() END WHERE workspace = $1 AND state = $2 AND archived = NOT $4::boolean AND task = $3
-
 -- The attempt that it ended with goes to the others.
 -- name: retry
 WITH was AS MATERIALIZED (
