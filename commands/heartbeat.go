@@ -27,6 +27,7 @@ type Heartbeat struct {
 	Isolation    string         `json:"isolation,omitempty"`   // what agents are confined by that demand nothing, or [IsolationUnmet]; "" = it does not say
 	Stopping     bool           `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
 	StartsNone   string         `json:"starts_none,omitempty"` // why it starts nothing now; "" = it does
+	Declines     []Decline      `json:"declines,omitempty"`    // why orders of the receiver are not taken
 	LeaseMS      int64          `json:"lease_ms,omitempty"`    // how long agents go on without their spoke; 0 = it does not say
 	Version      string         `json:"version"`
 	Policy       string         `json:"policy,omitempty"` // version of the policy in force; "" where no agents run
@@ -186,6 +187,9 @@ func (b *Heartbeat) Validate() error {
 		return err
 	}
 	if err := checkText("what a heartbeat says of starts", b.StartsNone, 1000); err != nil {
+		return err
+	}
+	if err := checkDeclines(b.Declines); err != nil {
 		return err
 	}
 	if b.IntervalMS < 100 || b.IntervalMS > 3_600_000 {

@@ -162,6 +162,7 @@ func TestProtocolPageHasTheClosedLists(t *testing.T) {
 	require.Equal(t, []string{LossFails, LossReruns}, told("Losses"))
 	require.Equal(t, Streams, told("Streams"))
 	require.Equal(t, connStates, told("Connection states"))
+	require.Equal(t, Declines, told("Reasons to decline"))
 	require.Equal(t, constants(t, "../signing/code.go", "Code"), told("Codes of an envelope"))
 	require.Subset(t, append(told("Codes of a message"), told("Codes that stay within an instance")...), constants(t, "refused.go", "Code"))
 }

@@ -29,6 +29,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	for _, level := range append([]string{"", IsolationUnmet}, IsolationLevels...) {
 		require.NoError(t, beat(func(h *Heartbeat) { h.Isolation = level }).Validate())
 	}
+	require.NoError(t, beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: "of_a_newer_spoke", What: "agent.newer"}} }).Validate(), "it is shown by its code")
 	for name, bad := range map[string]Body{
 		"a policy without a form":     beat(func(h *Heartbeat) { h.Policy = "V 1" }),
 		"a capability without a form": beat(func(h *Heartbeat) { h.Capabilities = []string{"go build\x1b[2J"} }),
@@ -36,6 +37,10 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"too many capabilities":       beat(func(h *Heartbeat) { h.Capabilities = slices.Repeat([]string{"a"}, 257) }),
 		"a kill level without a form": beat(func(h *Heartbeat) { h.KillLevel = "tree\n" }),
 		"a level that is none":        beat(func(h *Heartbeat) { h.Isolation = "gaol" }),
+		"17 reasons to decline":       beat(func(h *Heartbeat) { h.Declines = slices.Repeat([]Decline{{Code: DeclinesPolicy}}, MaxDeclines+1) }),
+		"a decline without a form":    beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: "no\nmore"}} }),
+		"a decline of no kind":        beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: DeclinesKind, What: "Agent Spawn"}} }),
+		"a decline before 1970":       beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: DeclinesExpired, Since: -1}} }),
 		"a version of 257 bytes":      beat(func(h *Heartbeat) { h.Version = strings.Repeat("1", 257) }),
 		"agents that are -5":          beat(func(h *Heartbeat) { h.Running = -5 }),
 		"2^53 slots":                  beat(func(h *Heartbeat) { h.Slots = 1 << 53 }),

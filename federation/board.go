@@ -164,6 +164,9 @@ func (b *Board) Exchanges() []*Exchange {
 	return list
 }
 
+// Reread has the table read again: who calls it has changed the grant of a connection.
+func (b *Board) Reread() { b.changed() }
+
 // changed tells the board to read the table again.
 func (b *Board) changed() { b.wake.Send() }
 

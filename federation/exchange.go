@@ -152,6 +152,10 @@ func (x *Exchange) follow(p *Peer) {
 		x.calls.Store(true)
 		x.unconfirmed.Send()
 	}
+	if was.grant.String() != p.grant.String() && p.Authority == store.Obeys {
+		x.early.Store(true)
+		x.broadcast()
+	}
 	if was.State != p.State {
 		x.early.Store(true)
 		// Links count until the state changes: a suspension tells what they showed, and whoever

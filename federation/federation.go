@@ -67,9 +67,10 @@ type Handler struct {
 type Peer struct {
 	store.Connection
 	store.Verifying
-	signs     signing.KeyID // our key that the peer knows
-	revoked   bool          // it is revoked here
-	refuses   signing.Code  // why the peer has refused our newest key set; "" = it has not
-	workspace string        // of what is not stored; for the rest the transaction asks the grant
-	freezes   int64         // number of the last change of what is frozen here
+	signs     signing.KeyID    // our key that the peer knows
+	revoked   bool             // it is revoked here
+	refuses   signing.Code     // why the peer has refused our newest key set; "" = it has not
+	workspace string           // of what is not stored; for the rest the transaction asks the grant
+	freezes   int64            // number of the last change of what is frozen here
+	grant     store.GrantTerms // what it may ask for
 }

@@ -29,6 +29,7 @@ type Standing struct {
 	Frozen      *commands.Freeze        // what is ordered over it is frozen here, and
 	FrozenScope string                  // what lifts that
 	Says        commands.ConnectionView // what the peer says of it
+	Declines    []commands.Decline      // what the side that obeys does not take of the other, as that side says
 	Queues      []QueueView             // what has come and waits to be taken
 }
 

@@ -141,7 +141,7 @@ func (x *Exchange) sealBeat(ctx context.Context, link int64) ([]byte, error) {
 func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat {
 	beat := commands.Heartbeat{}
 	if x.role.Load != nil {
-		beat = x.role.Load(x.id)
+		beat = x.role.Load(x.id, x.peer.Load().grant)
 	}
 	beat.IntervalMS = x.board.interval().Milliseconds()
 	beat.Version, beat.Incarnation = x.board.Version, x.board.incarnation

@@ -85,7 +85,7 @@ func (b *Board) followOne(ctx context.Context, row store.Served) error {
 		}
 	}
 	x := b.Exchange(row.ID)
-	p := &Peer{row.Connection, row.Verifying, row.Signs, row.Revoked, row.Refuses, row.Workspace, row.Freezes}
+	p := &Peer{row.Connection, row.Verifying, row.Signs, row.Revoked, row.Refuses, row.Workspace, row.Freezes, row.Grant}
 	role := b.roleFor(row.Authority)
 	wanted := role != nil && row.Ours && !row.State.Ended() && row.State != store.Pending
 	switch {

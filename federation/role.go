@@ -14,9 +14,9 @@ import (
 type Role struct {
 	Handlers []Handler // what the messages of these peers mean
 
-	// Load is what a heartbeat to the peer of conn tells about the work that is
-	// done here. It must not wait for anything. Nil where nothing is done.
-	Load func(conn string) commands.Heartbeat
+	// Load is what a heartbeat to the peer of conn, which has a grant, tells about the work
+	// that is done here. It must not wait for anything. Nil where nothing is done.
+	Load func(conn string, g store.GrantTerms) commands.Heartbeat
 
 	// End ends the work of a connection inside the transaction that ends the
 	// connection. It may run again after an outage of the database.

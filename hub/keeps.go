@@ -2,6 +2,7 @@ package hub
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -13,7 +14,7 @@ import (
 // it. What it says of itself counts while it is heard.
 func (v SpokeView) Keeps() []commands.WhyReason {
 	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full, FullSince: v.FullSince,
-		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Says: v.Says, Queues: v.Queues}
+		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Says: v.Says, Declines: v.Declines, Queues: v.Queues}
 	list := s.State()
 	if v.State.Ended() {
 		return list
@@ -23,6 +24,7 @@ func (v SpokeView) Keeps() []commands.WhyReason {
 	} else {
 		list = append(list, v.unlinked()...)
 	}
+	list = append(list, s.Declined()...)
 	list = append(list, s.Freezes()...)
 	list = append(list, v.host()...)
 	list = append(list, s.Faults()...)
@@ -31,6 +33,12 @@ func (v SpokeView) Keeps() []commands.WhyReason {
 			Fix: "it goes on when an agent ends; its host may start it with more: spawnmesh spoke run --slots N"})
 	}
 	return list
+}
+
+// declines says why a spoke starts nothing for this hub: by its grant or its policy.
+func (v SpokeView) declines() []commands.WhyReason {
+	starts := slices.DeleteFunc(slices.Clone(v.Declines), func(d commands.Decline) bool { return !d.Starts() })
+	return federation.Standing{Connection: v.Connection, Linked: v.Linked, Declines: starts}.Declined()
 }
 
 // unlinked says why nothing is heard of a spoke.

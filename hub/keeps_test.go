@@ -31,7 +31,12 @@ func TestWhatKeepsASpokeFromWork(t *testing.T) {
 		"never a link":    {func(v *hub.SpokeView) { v.Linked, v.LastSeen = false, nil }, []string{"is not linked, and was not heard of since this hub started"}},
 		"no word yet":     {func(v *hub.SpokeView) { v.LastSeen, v.Liveness = nil, "never seen" }, []string{"is linked, and has said nothing yet"}},
 		"silence":         {func(v *hub.SpokeView) { v.Liveness = "dead" }, []string{"is linked, and nothing is heard of it"}},
-		"its slots":       {func(v *hub.SpokeView) { v.Running = 4 }, []string{"has all of its 4 slots in use; what is ordered waits there"}},
+		"its grant":       {func(v *hub.SpokeView) { v.Declines = []commands.Decline{{Code: commands.DeclinesExpired}} }, []string{"takes nothing of this hub: the grant there has expired"}},
+		"an old word": {func(v *hub.SpokeView) {
+			v.Declines, v.Linked = []commands.Decline{{Code: commands.DeclinesExpired}}, false
+		}, []string{"is not linked"}},
+		"a newer word": {func(v *hub.SpokeView) { v.Declines = []commands.Decline{{Code: "tide"}} }, []string{"does not take all that this hub orders (tide)"}},
+		"its slots":    {func(v *hub.SpokeView) { v.Running = 4 }, []string{"has all of its 4 slots in use; what is ordered waits there"}},
 		"several": {func(v *hub.SpokeView) {
 			v.Stopping, v.Isolation, v.StartsNone, v.Differs, v.Full, v.Limited = true, commands.IsolationUnmet, "no disk", "restored", true, true
 			v.Says.Limited, v.Says.Full, v.Says.Refuses, v.Refuses = true, true, &commands.EndedKey{Key: "k1", Code: "KEY_REVOKED"}, &commands.EndedKey{Key: "k2", Code: "KEY_REVOKED"}

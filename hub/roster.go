@@ -41,6 +41,7 @@ type SpokeView struct {
 	Policy       string                  `json:"policy,omitempty"`      // version of the policy that is in force there
 	Stopping     bool                    `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
 	StartsNone   string                  `json:"starts_none,omitempty"` // why it starts nothing now, as it says
+	Declines     []commands.Decline      `json:"declines,omitempty"`    // what it does not take of this hub, as it says
 	LeaseMS      int64                   `json:"lease_ms,omitempty"`    // how long its agents go on without it, as it says
 	Limited      bool                    `json:"limited,omitempty"`     // it sends more than it may
 	Full         bool                    `json:"full,omitempty"`        // no more of its messages are kept
@@ -127,7 +128,7 @@ func ViewOf(s federation.Status) SpokeView {
 	next := b.At.Add(time.Duration(b.Body.IntervalMS) * time.Millisecond)
 	v.NextExpected = &next
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
-	v.Stopping, v.StartsNone = b.Body.Stopping, b.Body.StartsNone
+	v.Stopping, v.StartsNone, v.Declines = b.Body.Stopping, b.Body.StartsNone, b.Body.Declines
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
 	v.Policy, v.Isolation = b.Body.Policy, b.Body.Isolation
 	return v

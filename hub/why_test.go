@@ -93,6 +93,7 @@ func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
 		"a queue nobody reads":    {accepted(nil), linked(func(c *hub.SpokeView) { c.Queues = []federation.QueueView{{Queue: "reports", Problem: "it is stuck"}} }), []commands.Cause{commands.CauseQueue}, "doctor"},
 		"stopping, and a disk":    {accepted(nil), linked(func(c *hub.SpokeView) { c.Stopping, c.StartsNone = true, "its disk is short" }), []commands.Cause{commands.CauseStopping, commands.CauseHost}, ""},
 		"no isolation":            {accepted(nil), linked(func(c *hub.SpokeView) { c.Isolation = commands.IsolationUnmet }), []commands.Cause{commands.CauseIsolation}, "spawnmesh doctor"},
+		"its grant":               {accepted(nil), linked(func(c *hub.SpokeView) { c.Declines = []commands.Decline{{Code: commands.DeclinesExpired}} }), []commands.Cause{commands.CauseGrant}, "its host decides"},
 		"no slot":                 {accepted(nil), linked(busy), []commands.Cause{commands.CauseSlots}, ""},
 		"its next try":            {accepted(func(v *hub.AgentView) { v.Attempt, v.Attempts = 1, []commands.Ended{{Attempt: 1, Next: 7}} }), linked(nil), []commands.Cause{commands.CauseNotBefore}, ""},
 		"a limit of its provider": {accepted(func(v *hub.AgentView) { v.Attempt, v.Reason = 1, commands.Limit }), linked(busy), []commands.Cause{commands.CauseLimit}, ""},

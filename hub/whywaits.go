@@ -107,6 +107,10 @@ func (w *whyAgent) kept() {
 	if c.Says.Full && c.Linked {
 		w.add(commands.CauseInbox, nil, "it goes on when there is room there", "%s keeps no more messages of this hub", w.Spoke)
 	}
+	for _, r := range c.declines() {
+		r.Text = w.Spoke + " " + r.Text
+		w.list = append(w.list, r)
+	}
 	for _, q := range c.Queues {
 		if q.Problem != "" {
 			w.add(commands.CauseQueue, nil, "spawnmesh doctor", "what has come from %s is not read: %s", w.Spoke, oneLine(q.Problem))

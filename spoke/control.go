@@ -93,6 +93,7 @@ type HubView struct {
 	Frozen      *commands.Freeze        `json:"frozen,omitempty"`       // what it orders is frozen here
 	FrozenScope string                  `json:"frozen_scope,omitempty"` // what lifts that
 	Says        commands.ConnectionView `json:"peer_says"`              // what the hub says about the connection
+	Declines    []commands.Decline      `json:"declines,omitempty"`     // what is not taken of it, whatever it orders
 	Queues      []federation.QueueView  `json:"queues,omitempty"`       // what waits at the hub to be taken here; empty without a link
 }
 
@@ -139,6 +140,7 @@ func (s *Spoke) viewOfHub(ctx context.Context, c federation.Status, grants map[s
 	if c.State.Ended() {
 		return v, nil
 	}
+	v.Declines = declines(v.Grant, s.Policy.Now(), time.Now())
 	held, err := s.DB.FrozenHere(ctx, c.ID)
 	if held != nil {
 		v.Frozen, v.FrozenScope = &held.Freeze, held.Scope
@@ -157,7 +159,8 @@ type GrantChange struct {
 // SetGrant changes what the hub of a connection may ask for here.
 func (s *Spoke) SetGrant(ctx context.Context, conn string, change GrantChange, actor string) (store.GrantTerms, error) {
 	g, err := s.DB.SetGrant(context.WithoutCancel(ctx), conn, actor, change.apply)
-	s.work.Send() // more may be started now
+	s.work.Send()    // more may be started now,
+	s.board.Reread() // and the hub learns what is not taken any more
 	return g, err
 }
 

@@ -31,7 +31,15 @@ func TestWhatKeepsOrdersOfAHub(t *testing.T) {
 		"a suspension": {func(v *spoke.HubView) { v.State = store.Suspended }, commands.CauseConnection, "is suspended by uid:0: sold", "spawnmesh connections resume lab"},
 		"of the hub":   {func(v *spoke.HubView) { v.Says = commands.ConnectionView{State: "suspended", Reason: "a\nb"} }, commands.CauseConnection, "is suspended by lab: a b", "spawnmesh connections resume 7"},
 		"no link":      {func(v *spoke.HubView) { v.Linked, v.LinkError = false, "refused" }, commands.CauseLink, "is not linked: refused", "by itself"},
-		"its grant":    {func(v *spoke.HubView) { v.Grant.Expires = &past }, commands.CauseGrant, "its grant has expired", "spawnmesh connections grant lab --expires never"},
+		"its grant": {func(v *spoke.HubView) {
+			v.Declines = []commands.Decline{{Code: commands.DeclinesExpired, Since: past.UnixMilli()}}
+		}, commands.CauseGrant, "may order nothing: its grant has expired", "spawnmesh connections grant lab --expires never"},
+		"a kind of order": {func(v *spoke.HubView) {
+			v.Declines = []commands.Decline{{Code: commands.DeclinesKind, What: "agent.spawn"}, {Code: commands.DeclinesKind, What: "agent.kill"}}
+		}, commands.CauseGrant, "may not order agent.spawn, agent.kill", "spawnmesh connections grant lab --kinds agent.spawn,"},
+		"the policy": {func(v *spoke.HubView) {
+			v.Declines = []commands.Decline{{Code: commands.DeclinesPolicy, What: "agent.spawn"}}
+		}, commands.CausePolicy, "may start nothing: the policy of this host", "policy.yaml"},
 		"a freeze": {func(v *spoke.HubView) {
 			v.Frozen, v.FrozenScope = &commands.Freeze{Frozen: true, By: "uid:0", Reason: "my turn"}, "lane:default"
 		}, commands.CauseFreeze, "nothing that it orders is started: frozen here by uid:0: my turn", "spawnmesh unfreeze --scope lane:default --reason WHY"},

@@ -205,11 +205,11 @@ func (s *Spoke) Close(ctx context.Context) {
 }
 
 // load is what a heartbeat tells a hub about the work that is done here: how busy
-// this spoke is with all hubs together, and which agents are its own.
-func (s *Spoke) load(conn string) commands.Heartbeat {
+// this spoke is with all hubs together, which agents are its own, and what is not taken of it.
+func (s *Spoke) load(conn string, g store.GrantTerms) commands.Heartbeat {
 	rules := s.Policy.Now()
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Offers(), Policy: rules.ID(),
-		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
+		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), Declines: declines(g, rules, time.Now()), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

@@ -22,6 +22,7 @@ type Served struct {
 	Revoked   bool          // it is revoked here: the peer has not confirmed that
 	Refuses   signing.Code  // why the peer has refused our newest key set; "" = it has not
 	Workspace string        // that its messages are in
+	Grant     GrantTerms    // of the peer; nothing where there is none
 	Ours      bool          // this process serves it, by lease
 	Holder    string        // the process that serves it otherwise, "" for none
 	Freezes   int64         // number of the last change of what is frozen
@@ -36,7 +37,7 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 		list = nil
 		tx.TellNobody()
 		rows, err := tx.Query(ctx, `SELECT c.id::text, c.peer, c.peer_name, c.authority, c.state, c.state_reason, c.state_by, c.state_at, c.epoch, c.link_key, c.link_url, c.link_pin, c.created_at, c.end_told, coalesce(s.process = $1 AND s.until > clock_timestamp() + $2::interval / 2, false),
-				NOT has_ended(c.state) AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), n.kid, EXISTS (SELECT FROM own_keys k WHERE k.kid = n.kid AND k.revoked_at IS NOT NULL), coalesce(s.process, ''), coalesce(s.until, to_timestamp(0)),
+				NOT has_ended(c.state) AND (s.until IS NULL OR s.until <= clock_timestamp() OR s.process = $1), coalesce(g.wsp, ''), coalesce(g.kinds, '{}'), coalesce(g.runtimes, '{}'), coalesce(g.weight, 0), CASE WHEN g.expires_at < 'infinity' THEN g.expires_at END, n.kid, EXISTS (SELECT FROM own_keys k WHERE k.kid = n.kid AND k.revoked_at IS NOT NULL), coalesce(s.process, ''), coalesce(s.until, to_timestamp(0)),
 				CASE WHEN n.told = i.keys THEN coalesce(r.code, '') ELSE '' END, f.last
 			FROM instance i, freeze_numbers f, connections c JOIN sequences n ON n.conn = c.id LEFT JOIN serving s ON s.conn = c.id LEFT JOIN grants g ON g.conn = c.id
 			LEFT JOIN outbox o ON o.id = n.keyset LEFT JOIN `+refusedSets+` ORDER BY c.created_at, c.id`, process, servingLease)
@@ -48,7 +49,8 @@ func (db *DB) Serve(ctx context.Context, process string) ([]Served, error) {
 			var s Served
 			var free bool
 			c := &s.Connection
-			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &c.EndTold, &s.Ours, &free, &s.Workspace, &s.Signs, &s.Revoked, &s.Holder, &s.Until, &s.Refuses, &s.Freezes)
+			err := row.Scan(&c.ID, &c.Peer, &c.Name, &c.Authority, &c.State, &c.Reason, &c.By, &c.Since, &c.Epoch, &c.LinkKey, &c.LinkURL, &c.LinkPin, &c.CreatedAt, &c.EndTold, &s.Ours, &free, &s.Workspace,
+				&s.Grant.Kinds, &s.Grant.Runtimes, &s.Grant.Weight, &s.Grant.Expires, &s.Signs, &s.Revoked, &s.Holder, &s.Until, &s.Refuses, &s.Freezes)
 			if free && !s.Ours {
 				take[c.ID] = true
 			}

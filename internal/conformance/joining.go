@@ -50,7 +50,7 @@ func linkRules() []Rule {
 			}
 			return nil
 		}},
-		{"heartbeat", "7.1", "sends a heartbeat every interval_ms, with fields in their bounds", (*trial).beatsOn},
+		{"heartbeat", "7.1", "sends a heartbeat every interval_ms, with fields in their bounds, and declines nothing that it takes", (*trial).beatsOn},
 		{"agree-first", "7.6", "sends no stored message on a new link before the histories agree", (*trial).agreesFirst},
 	}
 }
@@ -75,6 +75,9 @@ func (t *trial) beatsOn() error {
 		if err := t.beaten(time.Now(), func(*commands.Heartbeat) bool { return true }, "a heartbeat every %s", interval); err != nil {
 			return err
 		}
+	}
+	if d := t.lastBeat().Declines; len(d) > 0 {
+		return fmt.Errorf("expected no declines of a spoke that takes all orders; got %s of %q", d[0].Code, d[0].What)
 	}
 	return t.complaints()
 }

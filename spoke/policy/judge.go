@@ -41,6 +41,11 @@ func (p *Policy) Foresee(s *commands.Spawn, env map[string]string) *commands.Ref
 	return r
 }
 
+// Runs reports whether any order of a runtime may run here.
+func (p *Policy) Runs(runtime string) bool {
+	return slices.Contains(p.Runtimes, runtime) && (runtime != commands.RuntimeExec || len(p.Commands) > 0)
+}
+
 func (p *Policy) judgeRuntime(s *commands.Spawn) *commands.Refused {
 	if slices.Contains(p.Runtimes, s.Runtime) {
 		return nil

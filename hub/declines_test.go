@@ -1,0 +1,98 @@
+package hub_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// reasonsOf is why orders do not go over a connection, by code, as an instance says it.
+func reasonsOf(t *testing.T, i *meshtest.Instance, name string) map[commands.Cause]string {
+	t.Helper()
+	var v struct{ Reasons []commands.WhyReason }
+	i.Do(t, "GET", "/api/v1/connections/"+name, nil, &v)
+	said := map[commands.Cause]string{}
+	for _, r := range v.Reasons {
+		said[r.Code] += r.Text + "; " + r.Fix
+	}
+	return said
+}
+
+// What a host does not let a hub do is known at the hub before an order is refused: both sides say it, as long as it is so.
+func TestAHubKnowsWhatASpokeDoesNotTake(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	attic := m.Spokes["attic"]
+	grant := func(change map[string]any) { attic.Do(t, "PATCH", "/api/v1/connections/lab/grant", change, nil) }
+	rules := func(text string) {
+		require.NoError(t, os.WriteFile(policy.File(attic.Dir), []byte(meshtest.Loose(text)), 0o600))
+		attic.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+	}
+	before, err := os.ReadFile(policy.File(attic.Dir))
+	require.NoError(t, err)
+	says := func(code commands.Cause, at, there string) {
+		t.Helper()
+		meshtest.Await(t, "what the hub knows: "+at, func() bool { return reasonsOf(t, m.Hub.Instance, "attic")[code] != "" })
+		require.Contains(t, reasonsOf(t, m.Hub.Instance, "attic")[code], at)
+		require.Contains(t, reasonsOf(t, attic.Instance, "lab")[code], there)
+	}
+	nothing := func() {
+		t.Helper()
+		meshtest.Await(t, "that the hub knows of the end", func() bool { return len(reasonsOf(t, m.Hub.Instance, "attic")) == 0 })
+		require.Empty(t, reasonsOf(t, attic.Instance, "lab"))
+	}
+	meshtest.Await(t, "a heartbeat", func() bool { return m.View(t, "attic").Liveness == "alive" })
+	nothing()
+
+	grant(map[string]any{"expires": time.Now().Add(-time.Hour)})
+	says(commands.CauseGrant, "takes nothing of this hub: the grant there has expired; its host decides; there: spawnmesh connections grant "+m.View(t, "attic").ID+" --expires never",
+		"may order nothing: its grant has expired; spawnmesh connections grant lab --expires never")
+	refused := m.Wait(t, m.Noop(t, "attic"))
+	require.Equal(t, commands.Unavailable, refused.State, "the hub orders all the same, and the spoke decides")
+	grant(map[string]any{"expires": time.Time{}})
+	nothing()
+
+	grant(map[string]any{"kinds": []string{"agent.status", "agent.kill"}})
+	says(commands.CauseGrant, "does not take agent.spawn, agent.answer, agent.pause of this hub", "may not order agent.spawn, agent.answer, agent.pause")
+	grant(map[string]any{"kinds": []string{"agent.spawn", "agent.status", "agent.kill", "agent.answer", "agent.pause"}})
+	nothing()
+
+	rules("version: 1\nruntimes: []\n")
+	says(commands.CausePolicy, "starts nothing for this hub: the policy of its host", "may start nothing: the policy of this host")
+	require.NoError(t, os.WriteFile(policy.File(attic.Dir), before, 0o600))
+	attic.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+	nothing()
+	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
+}
+
+// An agent that a spoke has accepted waits while the grant has expired, and its hub says so.
+func TestWhyAnAgentWaitsForAGrant(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "attic")
+	asked := a.Order(t, m)
+	accept(t, m, a, asked)
+	beat := func(list ...commands.Decline) {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Slots: 1, Connection: commands.ConnectionView{State: "active"}, Declines: list}, nil, nil).Envelope)
+	}
+	why := func() (list []commands.WhyReason) {
+		var v struct{ Reasons []commands.WhyReason }
+		m.Hub.Do(t, "GET", "/api/v1/tasks/"+asked.Task+"/why", nil, &v)
+		return v.Reasons
+	}
+
+	beat(commands.Decline{Code: commands.DeclinesExpired, Since: 7})
+	meshtest.Await(t, "the reason", func() bool { return why()[0].Code == commands.CauseGrant })
+	require.Equal(t, "attic takes nothing of this hub: the grant there has expired", why()[0].Text)
+	require.Equal(t, int64(7), why()[0].Since.UnixMilli())
+
+	beat(commands.Decline{Code: commands.DeclinesKind, What: string(commands.KillKind)}, commands.Decline{Code: "tide", What: string(commands.SpawnKind)})
+	meshtest.Await(t, "a reason of a newer spoke", func() bool { return why()[0].Text == "attic does not take all that this hub orders (tide agent.spawn)" })
+	require.NotContains(t, why()[1].Text, "agent.kill", "that does not keep it from its start")
+}
