@@ -51,19 +51,16 @@ func (x *Exchange) learnKeys(ctx context.Context, p *Peer) *Peer {
 	return &now
 }
 
-// errEndedKey says that a heartbeat is signed with a key that was valid once.
-var errEndedKey = errors.New("the peer's key has ended")
-
 // endedKey refuses a message that has no transaction of its own, for its key.
 func endedKey(p *Peer, m *store.Incoming) *commands.Refused {
 	return commands.Refuse(p.Ended[m.Header.Kid], "the signing key was revoked, or its time has passed")
 }
 
 // refuseKey notes that the peer signs with a key that has ended here, and audits it
-// when that is new. The next heartbeat tells the peer.
+// when that is new. The next heartbeat tells the peer. It returns r, and why that could not be audited.
 func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming, r *commands.Refused) error {
 	if r.Code != signing.KeyWindow && r.Code != signing.KeyRevoked { // it is gone from the table: no heartbeat says so
-		return x.countRejected(ctx, p, []opening{{in: in, rejected: r}})
+		return errors.Join(r, x.countRejected(ctx, p, []opening{{in: in, rejected: r}}))
 	}
 	ended := commands.EndedKey{Key: in.Header.Kid, Code: r.Code}
 	x.mu.Lock()
@@ -71,9 +68,9 @@ func (x *Exchange) refuseKey(ctx context.Context, p *Peer, in *store.Incoming, r
 	x.refuses = &ended
 	x.mu.Unlock()
 	if known {
-		return nil
+		return r
 	}
-	return x.countRejected(ctx, p, []opening{{in: in, rejected: r}})
+	return errors.Join(r, x.countRejected(ctx, p, []opening{{in: in, rejected: r}}))
 }
 
 func (x *Exchange) lapsedKey() *commands.EndedKey {

@@ -101,9 +101,7 @@ func (b *Board) serveBeats(ctx context.Context) error {
 			return nil
 		}
 		link := x.way.link()
-		// A peer whose old key has ended here learns from the answer that its new
-		// ones are known, and one whose clock is wrong by how much.
-		if err := x.heard(ctx, envelope, link); err != nil && !errors.Is(err, errEndedKey) && commands.CodeOf(err) != signing.TimeFuture {
+		if err := x.heard(ctx, envelope, link); err != nil && !answered(err) {
 			x.log.DebugContext(ctx, "taking a heartbeat", "err", err)
 			return nil
 		}
@@ -114,6 +112,16 @@ func (b *Board) serveBeats(ctx context.Context) error {
 		}
 		return answer
 	})
+}
+
+// answered reports whether a heartbeat that was not taken is answered all the same: where its sender learns from the answer which key of
+// it is known here, or by how much its clock is ahead. Any other is refused in silence.
+func answered(err error) bool {
+	switch commands.CodeOf(err) {
+	case signing.KeyUnknown, signing.KeyWindow, signing.KeyRevoked, signing.TimeFuture:
+		return true
+	}
+	return false
 }
 
 // sealBeat makes a heartbeat. While it cannot, this side is silent for a reason of its own.
@@ -178,9 +186,10 @@ func (x *Exchange) limits() bool {
 
 // heard takes in what the peer says about itself and the connection. Over one link only
 // what is newer than the last counts: an old heartbeat that somebody replays says nothing.
+// One that is not taken is an error with the code of its refusal.
 func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error {
 	p, in, body, err := x.openBeat(ctx, envelope)
-	if body == nil {
+	if err != nil {
 		return err
 	}
 	if r := x.keep(in, body, link); r != nil {
@@ -200,7 +209,7 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	}
 	err = errors.Join(noting, x.suspendIfTwice(brief), x.notePeerState(brief, p, in.Header.Kid, body.Connection), x.witnessAudit(brief, p, body.Connection.Audit))
 	if r, ended := store.SpeakerEnded(err); ended { // since the keys were read
-		return errors.Join(errEndedKey, x.refuseKey(ctx, x.learnKeys(ctx, p), in, r))
+		return x.refuseKey(ctx, x.learnKeys(ctx, p), in, r)
 	}
 	if err != nil {
 		x.log.DebugContext(ctx, "noting what the peer says of itself; the next heartbeat does it again", "err", err)
@@ -213,7 +222,7 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 		defer done()
 		err := x.compare(comparing, p, body.Connection, link, in.Header)
 		if r, ended := store.SpeakerEnded(err); ended {
-			return errors.Join(errEndedKey, x.refuseKey(ctx, x.learnKeys(ctx, p), in, r))
+			return x.refuseKey(ctx, x.learnKeys(ctx, p), in, r)
 		}
 		if err != nil {
 			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
@@ -225,8 +234,8 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	return x.board.resumeLease(ctx, p)
 }
 
-// openBeat verifies a heartbeat, and returns the peer as its keys were known then. Without a
-// body it was refused, and an error says that or why its refusal could not be counted.
+// openBeat verifies a heartbeat, and returns the peer as its keys were known then. One that is refused is counted, and an
+// error with the code of that.
 func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store.Incoming, *commands.Heartbeat, error) {
 	p := x.peer.Load()
 	o := x.open(ctx, p, envelope)
@@ -234,21 +243,31 @@ func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store
 		p = x.learnKeys(ctx, p)
 		o = x.open(ctx, p, envelope)
 	}
-	switch {
-	case o.rejected != nil:
+	if o.rejected == nil && p.Ended[o.in.Header.Kid] != "" {
+		return p, nil, nil, x.refuseKey(ctx, p, o.in, endedKey(p, o.in))
+	}
+	if o.rejected == nil {
+		o.rejected = noBeat(p, o.in)
+	}
+	if o.rejected != nil {
 		x.warnOfBeat(ctx, o.rejected)
-		return p, nil, nil, x.countRejected(ctx, p, []opening{o}) // it is answered: its sender may learn why
-	case p.Ended[o.in.Header.Kid] != "":
-		return p, nil, nil, errors.Join(errEndedKey, x.refuseKey(ctx, p, o.in, endedKey(p, o.in)))
-	case o.in.Header.Wsp != p.workspace:
-		x.warnOfBeat(ctx, store.WrongWorkspace(o.in))
-		return p, nil, nil, x.countRejected(ctx, p, []opening{{in: o.in, rejected: store.WrongWorkspace(o.in)}})
+		return p, nil, nil, errors.Join(o.rejected, x.countRejected(ctx, p, []opening{o}))
 	}
-	body, ok := o.in.Body.(*commands.Heartbeat)
-	if !ok {
-		return p, nil, nil, x.refuseBeat(ctx, p, o.in)
+	return p, o.in, o.in.Body.(*commands.Heartbeat), nil
+}
+
+// noBeat is why an authentic message is no heartbeat that is taken; nil where it is one.
+func noBeat(p *Peer, in *store.Incoming) error {
+	if in.Header.Wsp != p.workspace {
+		return store.WrongWorkspace(in)
 	}
-	return p, o.in, body, nil
+	if _, ok := in.Body.(*commands.Heartbeat); ok { // which no handler takes
+		return nil
+	}
+	if in.Refusal != nil {
+		return in.Refusal
+	}
+	return commands.Refuse(signing.HdrField, "this is not a heartbeat")
 }
 
 // brief bounds what a heartbeat asks of the database.
@@ -292,15 +311,6 @@ func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat, link int64
 // clocksDiffer reports whether, by the peer's last heartbeat, one of the sides refuses what the other signs. The caller holds mu.
 func (x *Exchange) clocksDiffer() bool {
 	return x.beatRefused != nil && x.beatRefused.Code == signing.TimeFuture || x.beat != nil && x.beat.Offset < -signing.Skew
-}
-
-func (x *Exchange) refuseBeat(ctx context.Context, p *Peer, in *store.Incoming) error {
-	r := in.Refusal
-	if r == nil {
-		r = commands.Refuse(signing.HdrField, "this is not a heartbeat")
-	}
-	x.warnOfBeat(ctx, r)
-	return errors.Join(r, x.countRejected(ctx, p, []opening{{in: in, rejected: r}}))
 }
 
 // warnOfBeat says that a heartbeat is not taken, once until one is: what the peer thinks

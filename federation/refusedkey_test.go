@@ -36,7 +36,7 @@ func TestAKeyThatIsGoneSilencesNobody(t *testing.T) {
 
 			told, err := h.Refuse(t.Context(), hub.Peer.Key, refused)
 
-			require.NoError(t, err)
+			require.Equal(t, tt.code, commands.CodeOf(err))
 			require.Equal(t, tt.told, told != nil)
 			_, err = commands.BodyToSend(&commands.Heartbeat{IntervalMS: 1000, Connection: commands.ConnectionView{State: commands.ConnActive, Refuses: told}})
 			require.NoError(t, err)

@@ -71,9 +71,9 @@ func (a *Attacker) Greet(t testing.TB) {
 		Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Sent: sent}}}, nil, nil).Envelope)
 }
 
-// Beat sends envelope in place of a heartbeat, whatever it is. The hub answers none
-// that it refuses.
-func (a *Attacker) Beat(t testing.TB, envelope []byte) {
+// Beat sends envelope in place of a heartbeat, whatever it is, and reports whether the hub
+// has answered within 2 s. It answers few that it refuses.
+func (a *Attacker) Beat(t testing.TB, envelope []byte) (answered bool) {
 	t.Helper()
 	ctx, done := context.WithTimeout(t.Context(), 2*time.Second)
 	defer done()
@@ -81,6 +81,7 @@ func (a *Attacker) Beat(t testing.TB, envelope []byte) {
 	if err != nil {
 		require.ErrorIs(t, err, transport.ErrUnavailable)
 	}
+	return err == nil
 }
 
 // keep runs a loop until the test ends.
