@@ -64,6 +64,9 @@ func (x *Exchange) openAll(ctx context.Context, p *Peer, envelopes [][]byte) []o
 func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 	in := &store.Incoming{Conn: p.ID, Envelope: envelope}
 	o, err := p.Verifier.Open(envelope, time.Now())
+	if r, ok := errors.AsType[*signing.Rejected](err); ok && early(r, time.Now()) {
+		o, err = p.Verifier.Reopen(envelope)
+	}
 	if err == nil {
 		in.Header, in.Digest = o.Header(), o.Digest()
 		var c commands.Message
@@ -96,6 +99,15 @@ func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 		in.Refusal = h.Judge(ctx, in)
 	}
 	return opening{in: in, handler: h, stored: stored}
+}
+
+// killsAhead is how far a clock may be behind that of its peer and take its kills all the same.
+const killsAhead = 24 * time.Hour
+
+// early reports whether a message that came before its time is taken all the same: a kill is. It ends what it names, whoever's
+// clock is wrong; how long it is remembered stays bounded.
+func early(r *signing.Rejected, now time.Time) bool {
+	return r.Code == signing.TimeFuture && r.Header != nil && r.Header.Kind == string(commands.KillKind) && time.UnixMilli(r.Header.Iat).Sub(now) <= killsAhead
 }
 
 // Read opens a message of a connection that was taken in before.

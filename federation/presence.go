@@ -192,7 +192,7 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if err != nil {
 		return err
 	}
-	if r := x.keep(in, body, link); r != nil {
+	if r := x.keep(ctx, in, body, link); r != nil {
 		x.warnOfBeat(ctx, r)
 		return r
 	}
@@ -283,15 +283,23 @@ func (x *Exchange) patience(ctx context.Context, link int64) (context.Context, c
 	return x.brief(ctx)
 }
 
+// replaysFor is how many of its own intervals after a peer's last heartbeat an older one over the same link counts as a replay.
+const replaysFor = 3
+
 // keep remembers a heartbeat, unless the last one over the same link is newer. On a new link,
-// which the peer has authenticated, an older one is no replay: its clock was set back.
-func (x *Exchange) keep(in *store.Incoming, body *commands.Heartbeat, link int64) *commands.Refused {
+// which the peer has authenticated, an older one is no replay: its clock was set back. Nor is it on a link over which the peer
+// has said nothing newer for some intervals: who could replay there could also begin a new link.
+func (x *Exchange) keep(ctx context.Context, in *store.Incoming, body *commands.Heartbeat, link int64) *commands.Refused {
 	issued, now := time.UnixMilli(in.Header.Iat), time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.beat != nil && x.beatLink == link {
-		if back := x.beat.At.Add(x.beat.Offset).Sub(issued); back > 0 {
-			return commands.Refuse(signing.TimeExpired, "issued %s before the last one over this link; was the clock of its host set back?", back.Round(time.Millisecond))
+	if b := x.beat; b != nil && x.beatLink == link {
+		if back := b.At.Add(b.Offset).Sub(issued); back > 0 {
+			if now.Sub(b.At) < replaysFor*time.Duration(b.Body.IntervalMS)*time.Millisecond {
+				return commands.Refuse(signing.TimeExpired, "issued %s before the last one over this link; was the clock of its host set back?", back.Round(time.Millisecond))
+			}
+			x.log.WarnContext(ctx, "the clock of the peer was set back: what it says is heard again", "by", back.Round(time.Millisecond))
+			x.history.issued = min(x.history.issued, in.Header.Iat) // what it says from now on is no older than the agreement
 		}
 	}
 	if x.clocksDiffer() && issued.Sub(now) >= -signing.Skew {

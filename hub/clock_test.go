@@ -52,6 +52,29 @@ func TestAClockThatWasSetBackIsHeardOnANewLink(t *testing.T) {
 	meshtest.Await(t, "what it says on a new link", func() bool { return offset() == "-1h0m0s" })
 }
 
+// A peer whose clock was set back is heard again over the same link, too, when it has said nothing newer for some of its intervals.
+func TestAClockThatIsSetBackIsHeardOnItsLink(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t)
+	a := m.Attack(t, "clocky")
+	beat := func(off time.Duration) {
+		a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 500, Connection: commands.ConnectionView{State: "active"}, Slots: 3, KillLevel: "group"}, nil,
+			func(h *signing.Header) { h.Iat, h.Exp = h.Iat+off.Milliseconds(), h.Exp+off.Milliseconds() }).Envelope)
+	}
+	beat(0)
+	meshtest.Await(t, "the first sign of life", func() bool { return m.View(t, "clocky").LastSeen != nil })
+	link := m.View(t, "clocky").LinkedSince
+
+	meshtest.Await(t, "what it says", func() bool {
+		beat(-time.Hour)
+		return m.View(t, "clocky").ClockOffset == "-1h0m0s"
+	})
+
+	require.Equal(t, link, m.View(t, "clocky").LinkedSince)
+	require.Nil(t, m.View(t, "clocky").BeatRefused)
+	require.Contains(t, m.Hub.Log.String(), "the clock of the peer was set back: what it says is heard again")
+}
+
 // What a hub has heard of a peer before it was started again silences no clock that was set back.
 func TestAClockThatWasSetBackIsHeardByAHubThatStartsAgain(t *testing.T) {
 	t.Parallel()

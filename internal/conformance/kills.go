@@ -24,6 +24,7 @@ func killRules() []Rule {
 		{"kill-running", "7.3", "a kill ends the whole tree of a running agent: accepted, the result, killed", (*trial).killRunning},
 		{"kill-grace", "6.3, 7.3", "an agent has its grace to end by itself after TERM", (*trial).killGrace},
 		{"kill-ended", "7.3", "a kill of a task that has ended tells the state in which it ended", (*trial).killEnded},
+		{"kill-early", "5.4", "a kill whose iat is ten minutes ahead is taken", (*trial).killEarly},
 		{"tombstone", "7.3", "a kill before its spawn is accepted as cancelled; the spawn behind it is refused as TOMBSTONE", (*trial).tombstone},
 		{"status", "7.3", "a status is answered with the state of the task", (*trial).status},
 		{"status-unknown", "7.3", "a status of an unknown task is refused as UNKNOWN_TASK", (*trial).statusUnknown},
@@ -93,6 +94,20 @@ func (t *trial) killGrace() error {
 		return err
 	}
 	return ran(trace, "begun", "term")
+}
+
+// killEarly is a kill as it comes to a spoke whose clock is behind.
+func (t *trial) killEarly() error {
+	k, err := t.order(&commands.Kill{Task: forge.NewID(), Reason: "the rule says so"}, func(h *signing.Header) {
+		h.Iat, h.Exp = h.Iat+600_000, h.Exp+600_000
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := t.answer(k.ID, commands.AcceptedKind); err != nil {
+		return err
+	}
+	return t.complaints()
 }
 
 func (t *trial) killEnded() error {
