@@ -3,10 +3,13 @@ package spoke
 import (
 	"context"
 	"os"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // A spoke that was restored from a backup may have run what its database still
@@ -18,7 +21,55 @@ import (
 // takeRecalled takes in what a hub recalls of this spoke's words.
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
 	s.restored.Store(true)
-	return s.backlog.Recall(ctx, tx, c.ID, r.Tasks)
+	tasks := slices.Clone(r.Tasks)
+	for i, t := range tasks {
+		if last := s.lastAttempt(t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
+			tasks[i].Attempt, tasks[i].Over = last, false
+		}
+	}
+	return s.backlog.Recall(ctx, tx, c.ID, tasks)
+}
+
+// takeBack finds agents that are paused as far as the database knows, and went on after the backup that it was restored from: an
+// attempt that it does not know has a directory.
+func (s *Spoke) takeBack(ctx context.Context) error {
+	list, err := s.backlog.PausedAgents(ctx)
+	if err != nil {
+		return err
+	}
+	var ran []backlog.PausedAgent
+	for _, a := range list {
+		if last := s.lastAttempt(a.Task); last > a.Attempt {
+			s.Log.WarnContext(ctx, "an agent is paused as far as is known, and the directory of a later attempt is there; that attempt is taken over", "id", a.Task, "attempt", last)
+			ran = append(ran, backlog.PausedAgent{Task: a.Task, Attempt: last})
+		}
+	}
+	return s.backlog.TakeBack(ctx, ran)
+}
+
+// lastAttempt is the highest number of an attempt of a task that has a directory here; 0 = none.
+func (s *Spoke) lastAttempt(task string) (last int) {
+	entries, _ := os.ReadDir(agentDir(s.Dir, task)) // where there is none, or it cannot be read, nothing is known of it
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			last = max(last, n)
+		}
+	}
+	return last
+}
+
+// standStill lets the agent of an attempt that is taken over stand still where the last word says so.
+func (s *Spoke) standStill(ctx context.Context, r *run) {
+	if r.bootID != "" { // its start is known, and so is its pause
+		return
+	}
+	paused, err := s.backlog.KeepPaused(ctx, r.fence)
+	if err != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "looking whether an agent that is taken over is paused", "id", r.fence.Task, "err", err)
+	}
+	if paused {
+		s.live.pause(backlog.PauseRun{Fence: r.fence, Paused: true})
+	}
 }
 
 // recalled waits, before the end of an attempt of the time before a restore is

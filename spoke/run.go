@@ -84,6 +84,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		s.runNothing(ctx, r)
 		return
 	}
+	s.standStill(ctx, r)
 	from := supervisor.Boottime()
 	agent, exit := s.adopt(ctx, r)
 	if agent == nil && exit == nil {

@@ -173,6 +173,9 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	if err := s.reconcile(ctx, late); err != nil {
 		return err
 	}
+	if err := s.takeBack(ctx); err != nil {
+		return err
+	}
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.work.Send,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
@@ -209,7 +212,7 @@ func (s *Spoke) Close(ctx context.Context) {
 func (s *Spoke) load(conn string, g store.GrantTerms) commands.Heartbeat {
 	rules := s.Policy.Now()
 	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Offers(), Policy: rules.ID(),
-		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), Declines: declines(g, rules, time.Now()), LeaseMS: s.Lease.Milliseconds(), Agents: s.live.beats(conn)}
+		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Declines: declines(g, rules, time.Now()), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

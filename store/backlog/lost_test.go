@@ -128,7 +128,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.ToPause", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.Figures", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.AnyRecalled", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -515,6 +515,23 @@ var writing = map[string]func(s scene) do{
 		require.NoError(s, err)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			return s.backlog.MarkPaused(ctx, *run)
+		}
+	},
+	"Backlog.KeepPaused": func(s scene) do {
+		f := s.running()
+		_, err := s.backlog.PauseHere(context.Background(), backlog.Pause{Task: f.Task, Paused: true, Reason: "so", Actor: "uid:1"})
+		require.NoError(s, err)
+		s.exec(`UPDATE leases SET paused = false`)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.KeepPaused(ctx, f)
+		}
+	},
+	"Backlog.TakeBack": func(s scene) do {
+		task := s.asked().Spawn.Task
+		_, err := s.backlog.PauseHere(context.Background(), backlog.Pause{Task: task, Paused: true, Reason: "so", Actor: "uid:1"})
+		require.NoError(s, err)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.TakeBack(ctx, []backlog.PausedAgent{{Task: task, Attempt: 2}})
 		}
 	},
 	"Backlog.Request": func(s scene) do {

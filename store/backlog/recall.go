@@ -68,7 +68,13 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := b.endRecalled(ctx, tx, conn, r.ended, r.leased); err != nil {
 		return err
 	}
+	if err := takeBack(ctx, tx, r.ran, "peer"); err != nil {
+		return err
+	}
 	if err := r.note(ctx, tx, conn); err != nil {
+		return err
+	}
+	if err := r.say(ctx, tx, conn); err != nil {
 		return err
 	}
 	return r.pause(ctx, tx, conn)
@@ -135,7 +141,9 @@ func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []command
 // recalling sorts what was recalled by what follows from it.
 type recalling struct {
 	here    map[string]heldTask
-	paused  []Pause // of tasks that wait
+	paused  []Pause       // of tasks that wait
+	ran     []PausedAgent // that are paused here, and have begun an attempt that is not known here
+	words   []Pause       // of such attempts, and whether their agents stand still
 	ended   []commands.TaskStanding
 	leased  []closing // of these, the attempts that are open here
 	lost    []Moved   // of which nothing is here
@@ -179,7 +187,23 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 	default:
 		r.begun.add(s.Task, max(s.Attempt, h.fence.Attempt+1))
 		r.forward.add(s.Task, s.Attempt-1)
+		r.wentOn(h, s)
 	}
+}
+
+// wentOn sorts a task with an attempt that is not known here by how its agent stands.
+func (r *recalling) wentOn(h heldTask, s commands.TaskStanding) {
+	if s.Attempt <= h.fence.Attempt {
+		return
+	}
+	if h.state == commands.Paused {
+		r.ran = append(r.ran, PausedAgent{s.Task, s.Attempt})
+	}
+	word := Pause{Task: s.Task, Number: s.Word + 1, Paused: s.State == commands.Paused, Reason: pausedBefore, Actor: "peer"}
+	if !word.Paused {
+		word.Reason = wentOn
+	}
+	r.words = append(r.words, word)
 }
 
 // before sorts what is not here, for when it comes.
@@ -218,15 +242,36 @@ func (r *recalling) pause(ctx context.Context, tx *store.Tx, conn string) error 
 		return err
 	}
 	for _, p := range r.paused {
-		var early *time.Time
-		if !p.Expires.IsZero() {
-			early = &p.Expires
-		}
-		if _, err := tx.Exec(ctx, statement("note_recalled_pause"), p.Task, conn, p.Number, p.Reason, p.Actor, early); err != nil {
-			return fmt.Errorf("recording the pause of task %s: %w", p.Task, err)
+		if err := notePauseRecalled(ctx, tx, conn, p); err != nil {
+			return err
 		}
 	}
 	return parkPaused(ctx, tx, tasks, "peer")
+}
+
+// say notes whether the agents of attempts that are not known here stand still: whoever takes an attempt over follows that.
+func (r *recalling) say(ctx context.Context, tx *store.Tx, conn string) error {
+	for _, p := range r.words {
+		if p.Paused {
+			if err := notePauseRecalled(ctx, tx, conn, p); err != nil {
+				return err
+			}
+		} else if _, err := tx.Exec(ctx, statement("note_recalled_resume"), p.Task, conn, p.Number, p.Reason, p.Actor); err != nil {
+			return fmt.Errorf("recording that task %s went on: %w", p.Task, err)
+		}
+	}
+	return nil
+}
+
+func notePauseRecalled(ctx context.Context, tx *store.Tx, conn string, p Pause) error {
+	var early *time.Time
+	if !p.Expires.IsZero() {
+		early = &p.Expires
+	}
+	if _, err := tx.Exec(ctx, statement("note_recalled_pause"), p.Task, conn, p.Number, p.Reason, p.Actor, early); err != nil {
+		return fmt.Errorf("recording the pause of task %s: %w", p.Task, err)
+	}
+	return nil
 }
 
 // lost is the end of a task of which nothing is here.

@@ -16,6 +16,10 @@ WHERE $3::bigint IS NULL OR p.number < $3::bigint
 INSERT INTO pauses AS p (task, conn, number, paused, reason, actor, early, times) VALUES ($1, $2, $3, true, $4, $5, $6, 1)
 ON CONFLICT (task, conn) DO UPDATE SET number = greatest(p.number + 1, excluded.number), paused = true, reason = excluded.reason, actor = excluded.actor, at = clock_timestamp(), early = excluded.early, times = p.times + 1
 
+-- An asker that knows an agent to have gone on has the last word up to $3, too.
+-- name: note_recalled_resume
+UPDATE pauses SET number = greatest(number + 1, $3), paused = false, reason = $4, actor = $5, at = clock_timestamp() WHERE task = $1 AND conn = $2 AND paused AND early IS NULL
+
 -- name: early_pauses
 SELECT p.task::text FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN pauses p ON p.task = u.task AND p.conn = u.conn AND p.early IS NOT NULL AND p.paused
 
@@ -50,3 +54,22 @@ SELECT task::text, attempt, epoch, paused FROM leases WHERE owner = $1 AND (paus
 -- What is told of a task that was paused, or goes on.
 -- name: told_pause
 SELECT s.state, s.reason, s.attempt, s.epoch, coalesce(s.conn::text, ''), coalesce(s.command::text, ''), coalesce(encode(s.command_digest, 'hex'), ''), (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM standing s WHERE s.id = $1
+
+-- Agents of workspace $1 that are paused and that no attempt holds.
+-- name: paused_agents
+SELECT p.task::text, t.attempt FROM parked p JOIN tasks t ON t.id = p.task WHERE p.workspace = $1 AND p.why = 'paused' AND t.conn IS NOT NULL
+
+-- Takes what is paused out of where it stands.
+-- name: pull_paused
+WITH gone AS (
+    DELETE FROM parked WHERE task = ANY ($1::uuid[]) AND why = 'paused' RETURNING task, workspace, lane, why
+), tally AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, -count(*) FROM gone GROUP BY 1, 2, 3
+)
+SELECT task::text FROM gone
+
+-- The agent of an attempt that has not started, as far as is known, is to stand still where the last word is a pause.
+-- name: keep_paused
+UPDATE leases l SET paused = true FROM pauses p
+-- include: by_fence
+AND l.started_at IS NULL AND p.task = l.task AND p.conn = l.conn AND p.early IS NULL AND p.paused
