@@ -82,7 +82,7 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 		if err := f.move(ctx, tx, from); err != nil {
 			return err
 		}
-		if err := keepPauses(ctx, tx, batch); err != nil {
+		if err := keepPauses(ctx, tx, from, batch); err != nil {
 			return err
 		}
 		if err := keepKills(ctx, tx, from, batch); err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -92,7 +93,9 @@ func (f *folds) add(m *Incoming) {
 		x.saidAt.started = earliest(x.saidAt.started, b.At)
 		x.set(newest, commands.Running, "", b.Attempt)
 	case *commands.Ended:
-		x.ends = append(x.ends, b)
+		if !slices.ContainsFunc(x.ends, func(e *commands.Ended) bool { return e.Attempt == b.Attempt }) { // a restored spoke tells it again
+			x.ends = append(x.ends, b)
+		}
 		x.set(newest, b.State, b.Reason, b.Attempt)
 	case *commands.Question:
 		x.set(newest, commands.AwaitingInput, "", b.Attempt)
@@ -217,7 +220,8 @@ const moveMirrors = `
 			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
 				THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
-			attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || o.ends END,
+			attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || coalesce((
+				SELECT jsonb_agg(e ORDER BY n) FROM jsonb_array_elements(o.ends) WITH ORDINALITY AS x (e, n) WHERE NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', e->'attempt'))), '[]') END,
 			policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 			isolation = CASE WHEN o.isolation <> '' AND (o.seq > m.last_seq OR m.isolation = '') THEN o.isolation ELSE m.isolation END,
 			attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),

@@ -130,7 +130,7 @@ func pauseElsewhere(ctx context.Context, tx *Tx, again []reorder) error {
 }
 
 // keepPauses notes what spokes say to pauses, after the mirrors were moved.
-func keepPauses(ctx context.Context, tx *Tx, batch []*Incoming) error {
+func keepPauses(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 	var conns, orders []string
 	var said []map[string]any
 	for _, m := range batch {
@@ -147,7 +147,7 @@ func keepPauses(ctx context.Context, tx *Tx, batch []*Incoming) error {
 	if len(orders) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, answerPauses, conns, orders, said); err != nil {
+	if _, err := tx.Exec(ctx, answerPauses, conns, orders, said, string(from.Peer)); err != nil {
 		return fmt.Errorf("keeping what became of pauses: %w", err)
 	}
 	return nil
@@ -159,9 +159,13 @@ const answerPauses = `
 		SELECT o.task, o.conn, jsonb_object_agg(u.command, u.said) AS said FROM unnest($1::uuid[], $2::uuid[], $3::jsonb[]) AS u (conn, command, said)
 		JOIN outbox o ON o.id = u.command AND (o.conn = u.conn) IS TRUE GROUP BY 1, 2
 	), held AS MATERIALIZED (
-		SELECT m.task, m.pause || coalesce(s.said -> (m.pause->>'command'), '{}') AS pause, coalesce(s.said -> (m.pause->'before'->>'command'), '{}') AS before
+		SELECT m.task, m.conn, m.pause AS was, s.said, m.pause || coalesce(s.said -> (m.pause->>'command'), '{}') AS pause, coalesce(s.said -> (m.pause->'before'->>'command'), '{}') AS before
 		FROM said s JOIN mirrors m ON m.task = s.task AND (m.conn = s.conn) IS TRUE
 		WHERE s.said ?| ARRAY[m.pause->>'command', m.pause->'before'->>'command'] ORDER BY m.task FOR UPDATE OF m
+	), audited AS (
+		INSERT INTO audit (actor, action, object, code, why, conn)
+		SELECT $4, CASE WHEN (p->>'paused')::boolean THEN 'task.pause_refused' ELSE 'task.resume_refused' END, h.task::text, s->>'code', s->>'why', h.conn
+		FROM held h, LATERAL (VALUES (h.was), (h.was->'before')) AS words (p), LATERAL (SELECT h.said -> (p->>'command') AS s) AS said WHERE s->>'state' = 'refused' AND p->>'state' IS DISTINCT FROM 'refused'
 	)
 	UPDATE mirrors m SET updated_at = clock_timestamp(),
 		pause_expires_at = CASE WHEN h.pause->>'state' = 'sent' THEN m.pause_expires_at END,

@@ -117,6 +117,15 @@ func TestThePauseInForce(t *testing.T) {
 			state, why, inForce := p.last(tasks[0])
 
 			require.Equal(t, []string{tt.state, string(rune('a' + len(tt.became) - 1)), tt.inForce}, []string{state, why, inForce})
+			refusals := 0
+			for i, became := range tt.became {
+				if became == refused {
+					refusals++
+					require.NotZero(t, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = $2 AND object = $1 AND code = 'CONFLICT' AND why = 'it was cancelled' AND actor = $3 AND conn = $4`,
+						tasks[0], []string{"task.pause_refused", "task.resume_refused"}[i%2], string(p.Spoke.Self()), p.Hub.Conn.ID))
+				}
+			}
+			require.Equal(t, refusals, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action IN ('task.pause_refused', 'task.resume_refused')`))
 			require.Equal(t, len(slices.DeleteFunc(tt.became, func(s string) bool { return s != expired })),
 				p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.pause_expired' AND code = 'command_expired' AND object = $1`, tasks[0]))
 		})
