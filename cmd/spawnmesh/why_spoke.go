@@ -65,7 +65,7 @@ func (a *app) whyHub(v connectionView) error {
 		return a.print(v, []any{v}, table{names: []string{v.Name}})
 	}
 	if len(v.Reasons) == 0 {
-		_, err := fmt.Fprintf(a.out, "nothing of the connection keeps orders of %s from being done here; of one agent, and of this host: %s\n", printable(v.Name), a.line("why", "ID"))
+		_, err := fmt.Fprintf(a.out, "nothing of the connection keeps orders of %s from being done here; of one agent: %s; of this host: %s\n", printable(v.Name), a.line("why", "ID"), a.line("doctor"))
 		return err
 	}
 	fmt.Fprintf(a.out, "what keeps orders of %s from being done here:\n", printable(v.Name))
