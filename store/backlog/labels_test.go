@@ -32,18 +32,19 @@ func TestAListByLabelsIsBounded(t *testing.T) {
 		all := l.pages(t, store.MirrorTerms{})
 		require.Len(t, all, 20_000)
 		for text, fits := range map[string]func(commands.Labels) bool{
-			"app=web":                func(m commands.Labels) bool { return m["app"] == "web" },
-			"app=rare":               func(m commands.Labels) bool { return m["app"] == "rare" },
-			"app=web,n=3,n":          func(m commands.Labels) bool { return m["app"] == "web" && m["n"] == "3" },
-			"app=none":               func(commands.Labels) bool { return false },
-			"app=web,n!=3":           func(m commands.Labels) bool { return m["app"] == "web" && m["n"] != "3" },
-			"app=db,canary=":         func(m commands.Labels) bool { _, canary := m["canary"]; return m["app"] == "db" && canary },
-			"!app":                   func(m commands.Labels) bool { return m == nil },
-			"app":                    func(m commands.Labels) bool { return m != nil },
-			"app!=web,app!=db":       func(m commands.Labels) bool { return m["app"] != "web" && m["app"] != "db" },
-			"canary!=":               func(m commands.Labels) bool { _, canary := m["canary"]; return !canary },
-			"none":                   func(commands.Labels) bool { return false },
-			"!canary,app!=rare,n!=1": func(m commands.Labels) bool { _, c := m["canary"]; return !c && m["app"] != "rare" && m["n"] != "1" },
+			"app=web":                               func(m commands.Labels) bool { return m["app"] == "web" },
+			"app=rare":                              func(m commands.Labels) bool { return m["app"] == "rare" },
+			"app=web,n=3,n":                         func(m commands.Labels) bool { return m["app"] == "web" && m["n"] == "3" },
+			"app=none":                              func(commands.Labels) bool { return false },
+			"app=web,n!=3":                          func(m commands.Labels) bool { return m["app"] == "web" && m["n"] != "3" },
+			"app=web,n!=0,n!=1,n!=2,n!=3,n!=4,n!=5": func(m commands.Labels) bool { return m["app"] == "web" && m["n"] == "6" }, // too few among the newest, too many by the index
+			"app=db,canary=":                        func(m commands.Labels) bool { _, canary := m["canary"]; return m["app"] == "db" && canary },
+			"!app":                                  func(m commands.Labels) bool { return m == nil },
+			"app":                                   func(m commands.Labels) bool { return m != nil },
+			"app!=web,app!=db":                      func(m commands.Labels) bool { return m["app"] != "web" && m["app"] != "db" },
+			"canary!=":                              func(m commands.Labels) bool { _, canary := m["canary"]; return !canary },
+			"none":                                  func(commands.Labels) bool { return false },
+			"!canary,app!=rare,n!=1":                func(m commands.Labels) bool { _, c := m["canary"]; return !c && m["app"] != "rare" && m["n"] != "1" },
 		} {
 			s, err := commands.ParseSelector(text)
 			require.NoError(t, err)
