@@ -15,7 +15,7 @@ import (
 // Pages have each question once, the newest first, though the one that a cursor stands behind is answered meanwhile.
 func TestQuestionsComeInPages(t *testing.T) {
 	t.Parallel()
-	begin := time.Now()
+	begin := time.Now().Truncate(time.Microsecond) // as the database keeps it
 	var all []store.Question
 	for n := range 5 {
 		all = append(all, store.Question{ID: "01920000-0000-7000-8000-00000000000" + string(rune('0'+n)), State: commands.QuestionOpen, Turn: -(n / 4), HeardAt: begin.Add(time.Duration(n/2) * time.Second)})
