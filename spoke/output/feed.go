@@ -290,7 +290,7 @@ func (l *feed) remove(a *agent, src *source) {
 func (src *source) heard(st commands.StoredStream) bool {
 	i := slices.Index(commands.Streams, st.Stream)
 	s, c := &src.streams[i], &src.Streams[i]
-	if st.Through > s.sent && !src.has(st.Stream, st.Through) {
+	if st.Through > s.sent && !src.has(st.Stream, st.Through) && !src.lost(i) {
 		return false // it cannot have that
 	}
 	was := *c
@@ -305,6 +305,13 @@ func (src *source) heard(st commands.StoredStream) bool {
 		}
 	}
 	return *c != was
+}
+
+// lost reports whether the file of a stream is gone and its end was sent as cut: this spoke was restored from a backup, and its
+// hub may have got more before than is known here. The stream never grows again, so its end is where the hub stands.
+func (src *source) lost(i int) bool {
+	_, err := os.Lstat(filepath.Join(src.dir, commands.Streams[i]))
+	return src.streams[i].ended && os.IsNotExist(err)
 }
 
 // has reports whether a stream is as long as that.
