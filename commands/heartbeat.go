@@ -215,7 +215,17 @@ func (b *Heartbeat) Validate() error {
 			return Refuse(Validation, "a heartbeat counts %d slots, agents or orders; outside 0..%d", n, maxCount)
 		}
 	}
-	for _, a := range b.Agents {
+	return checkAgents(b.Agents)
+}
+
+// checkAgents checks what a heartbeat says of agents, of each once.
+func checkAgents(list []AgentBeat) error {
+	known, told := make(map[string]bool, len(list)), 0
+	for _, a := range list {
+		if known[a.Task] {
+			return Refuse(Validation, "a heartbeat describes agent %s twice", Clip(a.Task))
+		}
+		known[a.Task] = true
 		if a.Attempt < 0 || a.Attempt > maxAttempt || min(a.RSS, a.CPUMS) < 0 || max(a.RSS, a.CPUMS) > maxNumber {
 			return Refuse(Validation, "a heartbeat tells numbers of an agent that cannot be")
 		}
@@ -226,6 +236,9 @@ func (b *Heartbeat) Validate() error {
 			return err
 		}
 		if p := a.Progress; p != nil {
+			if told++; told > MaxBeatProgress {
+				return Refuse(Validation, "a heartbeat tells the progress of more than %d agents", MaxBeatProgress)
+			}
 			if err := p.Validate(); err != nil {
 				return err
 			}

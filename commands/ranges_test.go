@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		return r
 	}
 	require.NoError(t, beat(func(*Heartbeat) {}).Validate())
+	require.NoError(t, beat(func(h *Heartbeat) { h.Agents = agentsThatProgress(100) }).Validate())
 	require.NoError(t, result(func(*Result) {}).Validate())
 	for _, level := range append([]string{"", IsolationUnmet}, IsolationLevels...) {
 		require.NoError(t, beat(func(h *Heartbeat) { h.Isolation = level }).Validate())
@@ -55,6 +57,8 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"a standing of exit code 999": beat(func(h *Heartbeat) {
 			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Code: 999}}}}
 		}),
+		"an agent twice":               beat(func(h *Heartbeat) { h.Agents = append(h.Agents, AgentBeat{Task: task, Attempt: 2, State: Running}) }),
+		"progress of 101 agents":       beat(func(h *Heartbeat) { h.Agents = agentsThatProgress(101) }),
 		"slots below 0":                beat(func(h *Heartbeat) { h.Slots = -1 }),
 		"more slots than can be":       beat(func(h *Heartbeat) { h.Slots = math.MaxInt64 }),
 		"agents below 0":               beat(func(h *Heartbeat) { h.Running = -1 }),
@@ -85,4 +89,11 @@ func TestNumbersThatCannotBe(t *testing.T) {
 	for _, good := range []Body{&Started{Task: task, Attempt: 1, At: 1}, &Ended{Task: task, Attempt: 1, Outcome: Released, State: Queued, At: 1}, &Killed{Task: task, State: Cancelled, At: 1}, &TaskState{Task: task, State: Running, At: 1}} {
 		require.NoError(t, good.Validate())
 	}
+}
+
+func agentsThatProgress(n int) (list []AgentBeat) {
+	for i := range n {
+		list = append(list, AgentBeat{Task: fmt.Sprintf("01920000-0000-7000-8000-%012x", i), Attempt: 1, State: Running, Progress: &AgentProgress{Progress: Progress{Step: "tests"}, At: 1}})
+	}
+	return list
 }

@@ -46,6 +46,7 @@ type Exchange struct {
 	beatLink     int64             // over which it came; fromTable for one that an earlier process heard
 	beatRefused  *commands.Refused // why the last heartbeat was not taken, as was said; nil = it was
 	unsaved      bool              // beat is newer than the one in the database
+	unsavable    bool              // the database has refused the last one, which was said
 	peerState    store.PeerState   // of the connection on the peer's side, as noted last in the database
 	peerStateAt  time.Time         // when that was
 	limited      time.Time         // until when the peer has to wait because of its rate, or had to; zero = never

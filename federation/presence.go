@@ -8,7 +8,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
-	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -332,41 +331,6 @@ func (x *Exchange) warnOfBeat(ctx context.Context, why error) {
 	if !known && x.refusals.room(time.Now()) > 0 {
 		x.log.WarnContext(ctx, "a heartbeat of the peer is refused, and so what it says of the connection", "code", r.Code, "why", r.Why)
 	}
-}
-
-// saveBeats writes the newest beats to the database every few seconds, one row
-// per connection, whatever their number in between, and what else was counted.
-func (b *Board) saveBeats(ctx context.Context) error {
-	for wait.For(ctx, 5*time.Second) == nil {
-		var list []store.Beat
-		for _, x := range b.Exchanges() {
-			if beat, ok := x.unsavedBeat(); ok {
-				list = append(list, beat)
-			}
-		}
-		if err := b.DB.SaveBeats(ctx, list); err != nil && ctx.Err() == nil {
-			b.Log.WarnContext(ctx, "saving heartbeats", "err", err)
-		}
-		if err := b.lookForRoom(ctx); err != nil && ctx.Err() == nil {
-			b.Log.WarnContext(ctx, "looking whether there is room for messages", "err", err)
-		}
-		if err := b.auditRefusals(ctx); err != nil && ctx.Err() == nil {
-			b.Log.WarnContext(ctx, "auditing what was refused", "err", err)
-		}
-	}
-	return nil
-}
-
-func (x *Exchange) unsavedBeat() (store.Beat, bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.unsaved {
-		return store.Beat{}, false
-	}
-	x.unsaved = false
-	beat := *x.beat
-	beat.Age = time.Since(beat.At)
-	return beat, true
 }
 
 // changedLink is told of each change of a link that we dial.

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,11 +22,31 @@ type Beat struct {
 	Body   commands.Heartbeat // as the spoke signed it
 }
 
-// SaveBeats stores the newest beat of each connection, one row each, and what is news of their agents.
-func (db *DB) SaveBeats(ctx context.Context, beats []Beat) error {
+// SaveBeats stores the newest beat of each connection, one row each, and what is news of their agents. What one of them
+// says that the database refuses for ever keeps no other one from being saved: those connections are returned, each
+// with why. After any other error what was not saved may be saved again.
+func (db *DB) SaveBeats(ctx context.Context, beats []Beat) (refused map[string]error, err error) {
 	if len(beats) == 0 {
-		return nil
+		return nil, nil
 	}
+	err = db.saveBeats(ctx, beats)
+	if err == nil || !poisonous(err) {
+		return nil, err
+	}
+	if len(beats) == 1 {
+		return map[string]error{beats[0].Conn: err}, nil
+	}
+	half := len(beats) / 2
+	refused, err = db.SaveBeats(ctx, beats[:half])
+	second, err2 := db.SaveBeats(ctx, beats[half:])
+	if refused == nil {
+		refused = map[string]error{}
+	}
+	maps.Copy(refused, second)
+	return refused, errors.Join(err, err2)
+}
+
+func (db *DB) saveBeats(ctx context.Context, beats []Beat) error {
 	var conn []string
 	var interval, offset []int64
 	var age []time.Duration

@@ -52,8 +52,10 @@ func (db *DB) OpenInquiries(ctx context.Context, p QuestionPage) (list []Questio
 func (db *DB) QuestionFigures(ctx context.Context) (open int64, oldest time.Duration, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {
 		return db.pool.QueryRow(ctx, `SELECT count(*), greatest(coalesce(clock_timestamp() - min(at), interval '0'), interval '0') FROM (
-			SELECT i.received_at AS at FROM inquiries i JOIN mirrors m ON m.task = i.task AND m.conn = i.conn WHERE i.outcome IS NULL AND NOT is_terminal(m.state)
-			UNION ALL SELECT q.asked_at FROM questions q JOIN tasks t ON t.id = q.task WHERE q.outcome IS NULL AND NOT is_terminal(t.state) LIMIT 10000) AS waiting`).Scan(&open, &oldest)
+			SELECT n.at FROM connections f CROSS JOIN LATERAL (
+				SELECT i.received_at AS at FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
+				WHERE i.conn = f.id AND i.outcome IS NULL AND m.conn = f.id AND m.ended_at IS NULL ORDER BY i.received_at LIMIT 10000) AS n
+			UNION ALL SELECT q.asked_at FROM questions q, LATERAL (SELECT state FROM tasks WHERE id = q.task OFFSET 0) AS t WHERE q.outcome IS NULL AND NOT is_terminal(t.state) LIMIT 10000) AS waiting`).Scan(&open, &oldest)
 	})
 	return open, oldest, err
 }

@@ -80,7 +80,9 @@ func answerRefused(ctx context.Context, tx *Tx, m *Incoming, b *commands.Refused
 func (db *DB) CloseInquiries(ctx context.Context) (n int64, err error) {
 	err = db.Tx(ctx, "closing questions of agents that have ended", func(ctx context.Context, tx *Tx) error {
 		tag, err := tx.Exec(ctx, `UPDATE inquiries SET outcome = 'withdrawn', reason = $1, answered_at = clock_timestamp(), command = NULL WHERE (conn, id) IN (
-			SELECT i.conn, i.id FROM inquiries i JOIN mirrors m ON m.task = i.task WHERE i.outcome IS NULL AND (is_terminal(m.state) OR m.conn <> i.conn) ORDER BY i.conn, i.id LIMIT 1000 FOR UPDATE OF i SKIP LOCKED)`, agentEnded)
+			SELECT n.conn, n.id FROM connections f CROSS JOIN LATERAL (
+				SELECT i.conn, i.id FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
+				WHERE i.conn = f.id AND i.outcome IS NULL AND (m.ended_at IS NOT NULL OR m.conn <> i.conn) ORDER BY i.received_at LIMIT 1000 FOR UPDATE OF i SKIP LOCKED) AS n LIMIT 1000)`, agentEnded)
 		n = tag.RowsAffected()
 		return err
 	})

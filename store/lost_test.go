@@ -431,7 +431,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.SaveBeats": func(s scene) storetest.Act {
 		s.met(store.Commands)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.SaveBeats(ctx, []store.Beat{{Conn: s.Conn.ID, Body: commands.Heartbeat{IntervalMS: 1000}}})
+			return s.DB.SaveBeats(ctx, []store.Beat{{Conn: s.Conn.ID, Body: commands.Heartbeat{IntervalMS: 1000}}})
 		}
 	},
 	"DB.GrowLogs": func(s scene) storetest.Act {

@@ -13,7 +13,7 @@ const ProgressEvery = 10 * time.Second
 
 // newsSQL notes what heartbeats say of agents, each of which becomes an event: that an attempt overruns once, its progress
 // not more often than every so often. What a heartbeat says of an attempt that is not the newest of its order, or of an order of another
-// connection, is not news.
+// connection, is not news. Mirrors are held in the order of tasks, as everybody holds them.
 const newsSQL = `
 	INSERT INTO agent_news (task, kind, conn, attempt, said_at, progress)
 	SELECT s.task, s.kind, s.conn, s.attempt, s.said_at, s.progress
@@ -22,17 +22,23 @@ const newsSQL = `
 	LEFT JOIN agent_news o ON o.task = s.task AND o.kind = s.kind
 	WHERE o.task IS NULL OR o.attempt <> s.attempt
 		OR o.said_at <> s.said_at AND o.told_at NOT BETWEEN clock_timestamp() - $7::interval AND clock_timestamp()
-	FOR KEY SHARE OF m
+	ORDER BY s.task FOR KEY SHARE OF m
 	ON CONFLICT (task, kind) DO UPDATE SET conn = excluded.conn, attempt = excluded.attempt, said_at = excluded.said_at, progress = excluded.progress, told_at = clock_timestamp()`
 
 // queueNews queues what beats say of agents that may be news. It is what was true when they were sent, so the order of
-// the events of one agent is that of its heartbeats.
+// the events of one agent is that of its heartbeats. One statement changes a row once: what is said twice of an agent is taken once.
 func queueNews(tx *Tx, beats []Beat) {
 	var tasks, kinds, conns []string
 	var attempts []int
 	var said []int64
 	var progress []*commands.AgentProgress
+	known := map[[2]string]bool{}
 	add := func(conn string, a commands.AgentBeat, kind EventKind, at int64, p *commands.AgentProgress) {
+		key := [2]string{a.Task, string(kind)}
+		if known[key] {
+			return
+		}
+		known[key] = true
 		tasks, kinds, conns, attempts = append(tasks, a.Task), append(kinds, string(kind)), append(conns, conn), append(attempts, a.Attempt)
 		said, progress = append(said, at), append(progress, p)
 	}

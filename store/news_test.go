@@ -2,12 +2,15 @@ package store_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -20,11 +23,19 @@ type news struct {
 	at   int64
 }
 
+// save saves heartbeats, of which none is refused.
+func save(t *testing.T, s *storetest.Side, beats ...store.Beat) {
+	t.Helper()
+	refused, err := s.DB.SaveBeats(t.Context(), beats)
+	require.NoError(t, err)
+	require.Empty(t, refused)
+}
+
 // beats saves a heartbeat of each of the agents, in their order, and returns what was told of them.
 func (n *news) beats(conn string, agents ...commands.AgentBeat) (list []store.Event) {
 	n.t.Helper()
 	for _, a := range agents {
-		require.NoError(n.t, n.DB.SaveBeats(n.t.Context(), []store.Beat{{Conn: conn, Body: commands.Heartbeat{IntervalMS: 1000, Agents: []commands.AgentBeat{a}}}}))
+		save(n.t, n.Side, store.Beat{Conn: conn, Body: commands.Heartbeat{IntervalMS: 1000, Agents: []commands.AgentBeat{a}}})
 	}
 	_, _, err := n.DB.NumberEvents(n.t.Context(), 100)
 	require.NoError(n.t, err)
@@ -136,4 +147,63 @@ func TestWhoNumbersEventsHearsOfNews(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("nobody is told")
 	}
+}
+
+// What the heartbeat of one spoke says that the database cannot keep takes nothing from those of others, and is named.
+func TestAHeartbeatThatCannotBeKeptHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	n := newNews(t)
+	good := n.Conn.ID
+	n.MeetAnother(t, store.Commands)
+	bad := n.Conn.ID
+	body := commands.Heartbeat{IntervalMS: 1000, Agents: []commands.AgentBeat{n.says(1, 1)}}
+	poison := body
+	poison.Version = "a\x00"
+
+	for _, list := range [][]store.Beat{{{Conn: bad, Body: poison}, {Conn: good, Body: body}}, {{Conn: good, Body: body}, {Conn: bad, Body: poison}}} {
+		refused, err := n.DB.SaveBeats(t.Context(), list)
+		require.NoError(t, err)
+		require.Len(t, refused, 1)
+		require.Error(t, refused[bad])
+		require.Equal(t, 1, n.Count(t, `SELECT count(*) FROM heartbeats WHERE conn = $1`, good))
+		require.Equal(t, 1, n.Count(t, `SELECT count(*) FROM agent_news WHERE conn = $1`, good))
+		require.NoError(t, n.Exec(`DELETE FROM heartbeats`))
+		require.NoError(t, n.Exec(`DELETE FROM agent_news`))
+	}
+}
+
+// What a heartbeat says twice of an agent is news once.
+func TestNewsThatComeTwiceInOneHeartbeat(t *testing.T) {
+	t.Parallel()
+	n := newNews(t)
+
+	save(t, n.Side, store.Beat{Conn: n.Conn.ID, Body: commands.Heartbeat{IntervalMS: 1000, Agents: []commands.AgentBeat{n.says(1, 1), n.says(1, 2)}}})
+
+	require.Equal(t, 1, n.Count(t, `SELECT count(*) FROM agent_news WHERE said_at = 1`))
+}
+
+// News hold the mirrors of their agents in the order of the tasks, whatever the order in which a heartbeat describes them: others
+// hold several, too.
+func TestNewsHoldMirrorsInOrder(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	tasks := []string{p.Order(t, nil), p.Order(t, nil)}
+	slices.Sort(tasks)
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET title = title WHERE task = $1`, tasks[0])) // who reads the table sees it last, too
+	owner, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = owner.Close(context.Background()) })
+	_, err = owner.Exec(t.Context(), `ANALYZE mirrors`) // of a table without statistics, which may be large, the rows are sorted for other reasons
+	require.NoError(t, err)
+	beat := commands.Heartbeat{IntervalMS: 1000}
+	for _, task := range []string{tasks[1], tasks[0]} {
+		beat.Agents = append(beat.Agents, commands.AgentBeat{Task: task, State: commands.Running, Overrun: true})
+	}
+
+	holdsInOrder(t, p.Hub.URL, tasks[0], tasks[1], func() error {
+		_, err := p.Hub.DB.SaveBeats(context.Background(), []store.Beat{{Conn: p.Hub.Conn.ID, Body: beat}})
+		return err
+	})
+
+	require.Equal(t, 2, p.Hub.Count(t, `SELECT count(*) FROM agent_news`))
 }

@@ -92,6 +92,14 @@ var passers = map[string]func(*traffic, *road, context.Context, *testing.T, *ran
 			return store.EndMirrors(ctx, tx, o.Hub.Conn.ID)
 		})
 	},
+	"heartbeats": func(w *traffic, o *road, ctx context.Context, _ *testing.T, r *rand.Rand) error {
+		beat := commands.Heartbeat{IntervalMS: 1000}
+		for _, i := range r.Perm(len(w.tasks)) {
+			beat.Agents = append(beat.Agents, commands.AgentBeat{Task: w.tasks[i], State: commands.Running, Progress: &commands.AgentProgress{Progress: commands.Progress{Step: "tests"}, At: r.Int64N(1e6)}})
+		}
+		_, err := o.Hub.DB.SaveBeats(ctx, []store.Beat{{Conn: o.Hub.Conn.ID, Body: beat}})
+		return err
+	},
 	"a suspension": func(_ *traffic, o *road, ctx context.Context, _ *testing.T, _ *rand.Rand) error {
 		for _, to := range []store.ConnState{store.Suspended, store.Active} {
 			if _, err := o.Hub.DB.SetConnectionState(ctx, o.Hub.Conn.ID, to, "", "test", nil); err != nil {

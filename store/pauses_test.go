@@ -167,7 +167,23 @@ func TestAnswersToPausesHoldMirrorsInOrder(t *testing.T) {
 	p.order(tasks[1], true, "b")
 	p.order(tasks[0], true, "a")
 	answers := p.answer(2, false)
-	other, err := pgx.Connect(t.Context(), pgtest.Admin(p.Hub.URL))
+
+	holdsInOrder(t, p.Hub.URL, tasks[0], tasks[1], func() error {
+		_, err := p.Hub.DB.TakeIn(context.Background(), p.Hub.Conn.ID, 20, answers, store.MoveMirrors(storetest.Nowhere))
+		return err
+	})
+
+	for _, task := range tasks {
+		state, _, _ := p.last(task)
+		require.Equal(t, store.PauseTaken, state)
+	}
+}
+
+// holdsInOrder has somebody else hold the mirror of the first task while act runs, which holds both: the second one is free as
+// long as act waits for the first.
+func holdsInOrder(t *testing.T, url, first, second string, act func() error) {
+	t.Helper()
+	other, err := pgx.Connect(t.Context(), pgtest.Admin(url))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = other.Close(context.Background()) })
 	tx, err := other.Begin(t.Context())
@@ -176,24 +192,17 @@ func TestAnswersToPausesHoldMirrorsInOrder(t *testing.T) {
 		_, err := tx.Exec(t.Context(), `SELECT FROM mirrors WHERE task = $1 FOR UPDATE NOWAIT`, task)
 		return err
 	}
-	require.NoError(t, hold(tasks[0]))
-	heard := make(chan error, 1)
-	go func() {
-		_, err := p.Hub.DB.TakeIn(context.Background(), p.Hub.Conn.ID, 20, answers, store.MoveMirrors(storetest.Nowhere))
-		heard <- err
-	}()
+	require.NoError(t, hold(first))
+	done := make(chan error, 1)
+	go func() { done <- act() }()
 	require.Eventually(t, func() bool {
 		var waits bool
 		err := tx.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waits)
-		return err != nil || waits || len(heard) > 0
+		return err != nil || waits || len(done) > 0
 	}, 20*time.Second, 5*time.Millisecond)
 
-	require.NoError(t, hold(tasks[1]))
+	require.NoError(t, hold(second))
 
 	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-heard)
-	for _, task := range tasks {
-		state, _, _ := p.last(task)
-		require.Equal(t, store.PauseTaken, state)
-	}
+	require.NoError(t, <-done)
 }

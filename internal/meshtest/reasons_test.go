@@ -173,3 +173,20 @@ func TestAHeartbeatThatIsRefusedIsSaidOnce(t *testing.T) {
 	a.Beat(t, a.Seal(t, bad, nil, nil).Envelope)
 	Await(t, "the next one", func() bool { return said() == 2 })
 }
+
+// A heartbeat that could not be saved is saved once that works again, although no newer one comes.
+func TestAHeartbeatThatCouldNotBeSavedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	m := Start(t)
+	a := m.Attack(t, "thief")
+	m.Hub.exec(t, `CREATE FUNCTION not_now() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '55000'; END $$;
+		CREATE TRIGGER not_now BEFORE INSERT ON heartbeats FOR EACH STATEMENT EXECUTE FUNCTION not_now()`)
+	a.Beat(t, a.Seal(t, &commands.Heartbeat{IntervalMS: 3_600_000, KillLevel: "group", Version: "newest", Connection: commands.ConnectionView{State: commands.ConnActive}}, nil, nil).Envelope)
+	Await(t, "a save that fails", func() bool { return strings.Contains(m.Hub.Log.String(), "saving heartbeats") })
+
+	m.Hub.exec(t, `DROP TRIGGER not_now ON heartbeats`)
+
+	Await(t, "the heartbeat", func() bool {
+		return m.Hub.count(t, `SELECT count(*) FROM heartbeats WHERE body->>'version' = 'newest'`) == 1
+	})
+}

@@ -449,6 +449,42 @@ func TestAWebhookThatIsEnabledReadsRestores(t *testing.T) {
 	require.Equal(t, 1, told)
 }
 
+// Whoever looks for questions to close, or counts those that wait, looks at the open ones, and up the agents of these: not
+// at what was closed before, nor at all agents.
+func TestOpenQuestionsAreFoundAmongManyClosed(t *testing.T) {
+	t.Parallel()
+	l := newLarge(t, pgtest.URL(t), 20_000, 100, everything)
+	for _, sql := range []string{
+		`UPDATE inquiries SET outcome = 'withdrawn', answered_at = now() FROM mirrors m WHERE m.task = inquiries.task AND m.ended_at IS NOT NULL AND outcome IS NULL`,
+		`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, received_at, outcome, answered_at)
+			SELECT conn, gen_random_uuid(), task, 1, 1, 'which?', '{}', '', '', now(), now(), now(), CASE WHEN ended_at IS NOT NULL THEN 'answered' END, CASE WHEN ended_at IS NOT NULL THEN now() END
+			FROM mirrors, generate_series(1, 100) AS n WHERE ended_at IS NULL OR n <= 15`,
+		`ANALYZE inquiries`,
+	} {
+		_, err := owner(t, l.URL).Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	open := l.Count(t, `SELECT count(*) FROM inquiries WHERE outcome IS NULL`)
+	own := l.Count(t, `SELECT count(*) FROM questions q JOIN tasks t ON t.id = q.task WHERE q.outcome IS NULL AND NOT is_terminal(t.state)`)
+	require.Greater(t, open, 1000)
+	for _, read := range []func(context.Context) error{
+		func(ctx context.Context) error {
+			n, err := l.DB.CloseInquiries(ctx)
+			return counted(int(n), 0, err)
+		},
+		func(ctx context.Context) error {
+			n, _, err := l.DB.QuestionFigures(ctx)
+			return counted(int(n), open+own, err)
+		},
+	} {
+		for _, s := range l.watch.during(t, read) {
+			plan := explain(t, l.watch.config, s)
+			require.LessOrEqual(t, plan.Reads("inquiries"), float64(open), s.sql)
+			require.NotContains(t, plan.Wasteful(), "reads all of mirrors", s.sql)
+		}
+	}
+}
+
 // An expiry looks at what is due, and not at what will be.
 func TestAnExpiryReadsWhatIsDue(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,8 @@ export const kinds = {
       freeze: object({ number: ["integer", within(1, Number.MAX_SAFE_INTEGER)], frozen: flag, reason: text(1000), by: text(256), since: count }) }),
     slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), isolation: ["string", (s) => levels.includes(s)], stopping: flag, starts_none: text(1000), lease_ms: count,
     declines: list(object({ code: ["string", (s) => /^[a-z][a-z0-9_]{0,63}$/.test(s)], what: ["string", (s) => /^([a-z][a-z0-9_.]{0,63})?$/.test(s)], since: count }), (l) => l.length <= 16),
-    version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count, sign: free("string"), idle_ms: count, slept_ms: count, overrun: flag, progress: { current: count, total: count, unit: free("string"), step: free("string"), at: count } })) }],
+    version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count, sign: free("string"), idle_ms: count, slept_ms: count, overrun: flag, progress: object({ current: count, total: count, unit: free("string"), step: free("string"), at: count }) }),
+      (l) => l.length <= 400 && new Set(l.map((a) => a.task)).size === l.length && l.filter((a) => a.progress).length <= 100) }],
 };
 
 const empty = { string: "", integer: 0, boolean: false, list: [], object: undefined, base64: "" };
