@@ -133,8 +133,11 @@ func (a *app) printWebhook(v api.Webhook) error {
 		list.add("old key", v.OldPublicKey+", which signs, too, until "+localTime(v.OldPublicKeyUntil))
 	}
 	list.add("pending", strconv.Itoa(v.Pending))
-	if v.Failures > 0 {
+	switch {
+	case v.Failures > 0:
 		list.add("failing", fmt.Sprintf("%d in a row since %s: %s", v.Failures, localTime(v.FailingSince), v.LastError))
+	case v.LastError != "":
+		list.add("failed", "the last time: "+v.LastError)
 	}
 	if !v.HeldUntil.IsZero() {
 		list.add("held", "nothing is sent before "+localTime(v.HeldUntil))

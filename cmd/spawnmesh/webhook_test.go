@@ -191,6 +191,18 @@ func TestARestoredWebhookIsToldApart(t *testing.T) {
 	}
 }
 
+// What the receiver of a webhook that was disabled has answered last is shown beside why it was.
+func TestTheLastAnswerOfADisabledWebhook(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	v := api.Webhook{Name: "board", State: api.WebhookStateDisabled, Why: "it has failed for 3d", LastError: "it answered 500"}
+
+	require.NoError(t, (&app{out: &out, output: "table"}).printWebhook(v))
+
+	require.Regexp(t, `(?m)^state +disabled: it has failed for 3d$`, out.String())
+	require.Regexp(t, `(?m)^failed +the last time: it answered 500$`, out.String())
+}
+
 // A result fits 60 columns, but for what people have written.
 func TestAResultFitsANarrowScreen(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,8 @@ const (
 )
 
 // body is what is sent. It says what has changed, and not what an agent was given or wrote: of its own words only the
-// step and the unit of its progress, which are a line of few bytes, without the values that its spoke keeps secret.
+// step and the unit of its progress, which are a line of few bytes, without the values that its spoke keeps secret. Of a
+// connection it has the words of who suspended, resumed or ended it.
 type body struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"` // of the event

@@ -79,7 +79,7 @@ func (s *Sender) failed(ctx context.Context, t store.Trial, a answer) error {
 			case a.status == http.StatusGone:
 				disabled = "its receiver answered 410: it wants nothing more"
 			case failing > patience:
-				disabled = "it has failed for " + commands.Lasting(patience) + "; the last time: " + a.err
+				disabled = "it has failed for " + commands.Lasting(patience) // the audit has it: no words of a receiver
 			}
 			return disabled
 		}})
@@ -93,7 +93,7 @@ func (s *Sender) failed(ctx context.Context, t store.Trial, a answer) error {
 	}
 	switch {
 	case disabled != "":
-		s.Log.WarnContext(ctx, "webhook was disabled", "webhook", t.Webhook.Name, "why", disabled)
+		s.Log.WarnContext(ctx, "webhook was disabled", "webhook", t.Webhook.Name, "why", disabled, "err", a.err)
 	case w.Failures == store.BreakAfter:
 		s.Log.WarnContext(ctx, "webhook fails; one delivery at a time is tried until one is taken", "webhook", w.Name, "failures", w.Failures, "err", a.err)
 	}
