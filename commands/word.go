@@ -82,7 +82,8 @@ func (b *Result) checkWord() error {
 	return nil
 }
 
-func (a Artifact) check() error {
+// CheckNames refuses what an artifact is not called, or where it is not; the error is a [*Refused].
+func (a Artifact) CheckNames() error {
 	if err := checkLine("the name of an artifact", a.Name, MaxArtifactName); err != nil {
 		return err
 	}
@@ -91,6 +92,13 @@ func (a Artifact) check() error {
 	}
 	if a.Name == "" || a.Path == "" || path.IsAbs(a.Path) || path.Clean(a.Path) != a.Path || a.Path == ".." || strings.HasPrefix(a.Path, "../") {
 		return Refuse(Validation, "an artifact has a name, and a path inside of the working directory in its shortest form, not %q", Clip(a.Path))
+	}
+	return nil
+}
+
+func (a Artifact) check() error {
+	if err := a.CheckNames(); err != nil {
+		return err
 	}
 	if a.Size < 0 || a.Size > maxNumber || len(a.SHA256) != 64 || !digestForm.MatchString(a.SHA256) {
 		return Refuse(Validation, "artifact %q has no size or no digest", Clip(a.Name))

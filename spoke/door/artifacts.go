@@ -23,8 +23,19 @@ const (
 	maxDescribed = 1 << 30
 )
 
-// describe reads files of the agent's working directory. No link leads out of that.
+// describe reads files of the agent's working directory, in its turn. No link leads out of that.
 func (d *Door) describe(ctx context.Context, list []Named) (out []commands.Artifact, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if len(list) > commands.MaxArtifacts {
+		return nil, commands.Refuse(commands.Validation, "%d artifacts are named, limit %d", len(list), commands.MaxArtifacts)
+	}
+	leave := d.takeTurn(ctx)
+	if leave == nil {
+		return nil, ctx.Err()
+	}
+	defer leave()
 	root, err := os.OpenRoot(d.room.Work)
 	if err != nil {
 		return nil, commands.Refuse(commands.NotFound, "the working directory of this agent is gone")
@@ -36,10 +47,13 @@ func (d *Door) describe(ctx context.Context, list []Named) (out []commands.Artif
 		if err != nil {
 			return nil, err
 		}
+		a := commands.Artifact{Name: f.Name, Path: path}
+		if err := a.CheckNames(); err != nil { // before they are looked at
+			return nil, err
+		}
 		if d.room.Hide(path) != path || d.room.Hide(f.Name) != f.Name {
 			return nil, commands.Refuse(commands.Validation, "the name or the path of an artifact has a secret of this agent").Hinting("give the file another name")
 		}
-		a := commands.Artifact{Name: f.Name, Path: path}
 		if a.Size, a.SHA256, err = d.digest(ctx, root, path, left); err != nil {
 			return nil, err
 		}

@@ -1,7 +1,6 @@
 package door
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -26,11 +25,15 @@ const (
 
 func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 	i := backlog.Inquiry{Key: a.Key, What: commands.Question{Text: a.Text, Options: a.Options, Default: a.Default, Data: a.Data}, For: commands.DefaultQuestionFor}
-	if err := d.hideQuestion(r.Context(), &i); err != nil {
-		return backlog.Question{}, err
-	}
 	if a.DeadlineMS != 0 {
 		i.For = time.Duration(min(max(a.DeadlineMS, 0), commands.MaxQuestionFor.Milliseconds()+1)) * time.Millisecond
+	}
+	texts := []*string{&i.Key, &i.What.Text, &i.What.Default}
+	for n := range i.What.Options {
+		texts = append(texts, &i.What.Options[n])
+	}
+	if err := d.hideIn(r.Context(), i.Validate, &i.What.Data, texts...); err != nil {
+		return backlog.Question{}, err
 	}
 	for until := time.Now().Add(startTime); ; {
 		q, err := d.room.Backlog.Ask(r.Context(), d.room.Fence, i)
@@ -43,23 +46,6 @@ func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-// hideQuestion is hide for a question. What is longer than one may be costs nothing, and few are looked at at a time.
-func (d *Door) hideQuestion(ctx context.Context, i *backlog.Inquiry) error {
-	if err := i.What.CheckText(); err != nil {
-		return err
-	}
-	leave := d.takeTurn(ctx)
-	if leave == nil {
-		return ctx.Err()
-	}
-	defer leave()
-	d.hide(&i.Key, &i.What.Text, &i.What.Default)
-	for n := range i.What.Options {
-		d.hide(&i.What.Options[n])
-	}
-	return d.hideData(ctx, &i.What.Data)
 }
 
 // await returns a question once it is closed, or as it stands after the wait. An attempt that was replaced waits for nothing.

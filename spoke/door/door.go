@@ -9,7 +9,7 @@
 // the agent asks again meanwhile. What was answered is committed.
 //
 // Under concurrency. An agent may be hostile: of each attempt there is a bound of connections, requests a second and
-// bytes, and what is over it is refused or closed. Nothing that one does through its door keeps another one waiting.
+// bytes, and what is over it waits or is refused. Nothing that one does through its door keeps another one waiting.
 //
 // Its tests are those of spoke.
 package door
@@ -33,7 +33,9 @@ import (
 
 // What one agent may do.
 const (
-	maxConns    = 32 // connections at a time; one more is closed
+	maxConns    = 32 // connections at a time; as many wait in a line before, and one more cannot connect
+	maxDials    = 50 // new connections a second, and
+	dialBurst   = 200
 	maxRequests = 20 // a second, and
 	burst       = 100
 	maxWrong    = 5 // requests a second without its token, and
@@ -124,7 +126,7 @@ func Open(dir string, user int, room Room) (*Door, error) {
 		ErrorLog:    log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true} // an agent decides what it would say
 	go func() {
 		defer close(d.ended)
-		_ = d.server.Serve(&few{Listener: l, free: make(chan struct{}, maxConns), bars: room.Bars}) // until Close
+		_ = d.server.Serve(&few{Listener: l, ctx: d.ctx, free: make(chan struct{}, maxConns), dials: rate.NewLimiter(maxDials, dialBurst), bars: room.Bars}) // until Close
 	}()
 	return d, nil
 }

@@ -30,33 +30,22 @@ type Failed struct {
 	Final  bool   `json:"final,omitempty"` // it is of no use to try again
 }
 
-func (d *Door) done(r *http.Request, in Done) (n Noted, err error) {
-	w := commands.Word{Report: commands.Report{As: commands.SaidDone, Text: in.Summary}, Data: in.Data}
-	if err := w.Validate(); err != nil { // before anything of it is looked at
-		return n, err
-	}
-	d.hide(&w.Text)
-	if err := d.hideData(r.Context(), &w.Data); err != nil {
-		return n, err
-	}
-	if len(in.Artifacts) > commands.MaxArtifacts {
-		return n, commands.Refuse(commands.Validation, "%d artifacts are named, limit %d", len(in.Artifacts), commands.MaxArtifacts)
-	}
-	if len(in.Artifacts) > 0 {
-		if w.Artifacts, err = d.describe(r.Context(), in.Artifacts); err != nil {
-			return n, err
-		}
-	}
-	return d.sayEnd(r.Context(), w)
+func (d *Door) done(r *http.Request, in Done) (Noted, error) {
+	return d.sayEnd(r.Context(), commands.Word{Report: commands.Report{As: commands.SaidDone, Text: in.Summary}, Data: in.Data}, in.Artifacts)
 }
 
 func (d *Door) fail(r *http.Request, in Failed) (Noted, error) {
-	d.hide(&in.Reason)
-	return d.sayEnd(r.Context(), commands.Word{Report: commands.Report{As: commands.SaidFailed, Text: in.Reason}, Final: in.Final})
+	return d.sayEnd(r.Context(), commands.Word{Report: commands.Report{As: commands.SaidFailed, Text: in.Reason}, Final: in.Final}, nil)
 }
 
-// sayEnd keeps the word. The last one before the end counts.
-func (d *Door) sayEnd(ctx context.Context, w commands.Word) (n Noted, err error) {
+// sayEnd keeps the word, with the files that the agent leaves. The last one before the end counts.
+func (d *Door) sayEnd(ctx context.Context, w commands.Word, files []Named) (n Noted, err error) {
+	if err := d.hideIn(ctx, w.Validate, &w.Data, &w.Text); err != nil {
+		return n, err
+	}
+	if w.Artifacts, err = d.describe(ctx, files); err != nil {
+		return n, err
+	}
 	if err := w.Validate(); err != nil {
 		return n, err
 	}

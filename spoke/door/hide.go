@@ -14,6 +14,24 @@ func (d *Door) hide(texts ...*string) {
 	}
 }
 
+// hideIn is hide for texts and for data, which may be nil, of one request. What does not fit is refused before it is looked
+// at, and few are looked at at a time: a search may take as long as the product of what is looked for and of where.
+func (d *Door) hideIn(ctx context.Context, fits func() error, data *string, texts ...*string) error {
+	if err := fits(); err != nil {
+		return err
+	}
+	leave := d.takeTurn(ctx)
+	if leave == nil {
+		return ctx.Err()
+	}
+	defer leave()
+	d.hide(texts...)
+	if data == nil {
+		return nil
+	}
+	return d.hideData(ctx, data)
+}
+
 // scalar is a string, a number or a word of JSON.
 var scalar = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s{}\[\]:,"]+`)
 

@@ -57,6 +57,20 @@ func TestWhatAnAgentSaysIsLookedThroughInBounds(t *testing.T) {
 	require.Equal(t, commands.Validation, commands.CodeOf(err))
 	_, err = d.done(r, Done{Data: values(commands.MaxData / 2)})
 	require.Equal(t, commands.Validation, commands.CodeOf(err))
+	long := strings.Repeat("x", maxBody-100)
+	refused := map[string]error{}
+	_, refused["a key"] = d.ask(r, Ask{Key: long, Text: "may I?"})
+	_, refused["a summary"] = d.done(r, Done{Summary: long})
+	_, refused["a reason"] = d.fail(r, Failed{Reason: long})
+	_, refused["a step"] = d.progress(r, commands.Progress{Step: long})
+	_, refused["a unit"] = d.progress(r, commands.Progress{Unit: long})
+	_, refused["a session"] = d.session(r, Session{ID: long})
+	d.room.Work = t.TempDir()
+	_, refused["the name of a file"] = d.describe(t.Context(), []Named{{Name: long, Path: "x"}})
+	_, refused["the path of a file"] = d.describe(t.Context(), []Named{{Name: "x", Path: long}})
+	for name, err := range refused {
+		require.Equal(t, commands.Validation, commands.CodeOf(err), "%s: %v", name, err)
+	}
 	require.Zero(t, looks.Load(), "what is too large")
 
 	text := values(1000)
@@ -69,6 +83,14 @@ func TestWhatAnAgentSaysIsLookedThroughInBounds(t *testing.T) {
 	require.ErrorIs(t, d.hideData(ctx, &text), context.Canceled)
 	d.heavy <- struct{}{}
 	_, err = d.ask(r.WithContext(ctx), Ask{Key: "k", Text: "may I?", Data: text})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = d.fail(r.WithContext(ctx), Failed{Reason: "x"})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = d.progress(r.WithContext(ctx), commands.Progress{Step: "x"})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = d.session(r.WithContext(ctx), Session{ID: "x"})
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = d.describe(ctx, []Named{{Name: "x", Path: "x"}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, looks.Load(), "nobody waits for it, or others are in their turn")
 }

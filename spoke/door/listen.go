@@ -1,6 +1,7 @@
 package door
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
@@ -68,11 +70,14 @@ func listen(path string, user int) (net.Listener, error) {
 	return l, nil
 }
 
-// few is a listener with a bound of connections: who has more is hung up on, and so is who may not have any.
+// few is a listener with a bound of connections, at a time and a second. What is over it waits where the kernel keeps
+// it, and costs this process nothing. Who may have none is hung up on.
 type few struct {
 	net.Listener
-	free chan struct{}
-	bars func(pid int) bool // may be nil
+	ctx   context.Context // ends with the door
+	free  chan struct{}   // takes one for each connection
+	dials *rate.Limiter
+	bars  func(pid int) bool // may be nil
 }
 
 // barred reports whether whoever has dialled takes a place from those whose door it is.
@@ -84,22 +89,32 @@ func (f *few) barred(c net.Conn) bool {
 	return peer == nil || f.bars(int(peer.Pid))
 }
 
+// Accept returns the next connection when there is a place for it.
 func (f *few) Accept() (net.Conn, error) {
+	select {
+	case f.free <- struct{}{}:
+	case <-f.ctx.Done():
+		return nil, net.ErrClosed
+	}
+	c, err := f.next()
+	if err != nil {
+		<-f.free
+		return nil, err
+	}
+	return &one{Conn: c, free: f.free}, nil
+}
+
+// next is the next connection of who may have one.
+func (f *few) next() (net.Conn, error) {
 	for {
+		if f.dials.Wait(f.ctx) != nil {
+			return nil, net.ErrClosed
+		}
 		c, err := f.Listener.Accept()
-		if err != nil {
-			return nil, err
+		if err != nil || !f.barred(c) {
+			return c, err
 		}
-		if f.barred(c) {
-			_ = c.Close()
-			continue
-		}
-		select {
-		case f.free <- struct{}{}:
-			return &one{Conn: c, free: f.free}, nil
-		default:
-			_ = c.Close()
-		}
+		_ = c.Close()
 	}
 }
 

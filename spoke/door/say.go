@@ -26,7 +26,9 @@ func (d *Door) heartbeat(r *http.Request, _ struct{}) (Noted, error) {
 }
 
 func (d *Door) progress(r *http.Request, p commands.Progress) (Noted, error) {
-	d.hide(&p.Unit, &p.Step)
+	if err := d.hideIn(r.Context(), p.Validate, nil, &p.Unit, &p.Step); err != nil {
+		return Noted{}, err
+	}
 	at, err := d.room.Backlog.SayProgress(r.Context(), d.room.Fence, p)
 	if err == nil && d.room.Progressed != nil {
 		d.room.Progressed(backlog.Step{Progress: p, Attempt: d.room.Fence.Attempt, At: at})
@@ -48,7 +50,10 @@ type Session struct {
 }
 
 func (d *Door) session(r *http.Request, s Session) (Noted, error) {
-	d.hide(&s.ID)
+	fits := func() error { return backlog.CheckSession(s.ID) }
+	if err := d.hideIn(r.Context(), fits, nil, &s.ID); err != nil {
+		return Noted{}, err
+	}
 	at, err := d.room.KeepSession(r.Context(), s.ID)
 	return Noted{at}, err
 }

@@ -64,7 +64,8 @@ func secretOf(token string) *secret {
 	return &s
 }
 
-// allowed passes on what has the token, and no more than an agent may ask.
+// allowed passes on what has the token, when it is its turn: connections are few and each waits with what it has asked,
+// so nothing that an agent sends is answered more often than that.
 func (d *Door) allowed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.enter() {
@@ -73,17 +74,20 @@ func (d *Door) allowed(h http.Handler) http.Handler {
 		defer d.busy.Done()
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		known := subtle.ConstantTimeCompare(secretOf(token)[:], d.secret[:]) == 1
-		switch {
-		case known && d.rate.Allow():
-			d.room.Heard()
-			h.ServeHTTP(w, r)
-			d.room.Heard() // what it waited for has come, perhaps
-		case known || !d.wrong.Allow():
-			w.Header().Set("Retry-After", "1")
-			answer(w, r, nil, commands.Refuse(commands.TooManyRequests, "this agent asks its spoke more than %d times a second", maxRequests).Hinting("ask less often"))
-		default:
+		turns := d.wrong
+		if known {
+			turns = d.rate
+		}
+		if turns.Wait(r.Context()) != nil {
+			panic(http.ErrAbortHandler) // nobody waits for an answer, or the door closes
+		}
+		if !known {
 			answer(w, r, nil, commands.Refuse(commands.Unauthenticated, "the request does not have the token of this attempt").
 				Hinting("send what is in the file that SPAWNMESH_TOKEN_FILE names, as Authorization: Bearer TOKEN"))
+			return
 		}
+		d.room.Heard()
+		h.ServeHTTP(w, r)
+		d.room.Heard() // what it waited for has come, perhaps
 	})
 }

@@ -24,10 +24,13 @@ type Checkpoint struct {
 	Runs    bool    // as it is read: an attempt of its task has started, and its end is not recorded
 }
 
+// CheckSession refuses what is no id of a runtime's session.
+func CheckSession(id string) error { return checkText("the id of the session", id, maxSession, true) }
+
 // KeepCheckpoint notes what the agent of an attempt keeps. The file is there before.
 func (b *Backlog) KeepCheckpoint(ctx context.Context, f Fence, c Checkpoint) (at time.Time, err error) {
 	if c.Session != nil {
-		if err := checkText("the id of the session", *c.Session, maxSession, true); err != nil {
+		if err := CheckSession(*c.Session); err != nil {
 			return at, err
 		}
 	}

@@ -26,7 +26,8 @@ type Inquiry struct {
 	For  time.Duration // until the deadline
 }
 
-func (i *Inquiry) validate() error {
+// Validate checks i, and says what holds where nobody answers; the error is a [*commands.Refused].
+func (i *Inquiry) Validate() error {
 	if err := checkText("the key of the question", i.Key, MaxKey, true); err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ var errNotStarted = commands.Refuse(commands.NotReady, "the start of this attemp
 // Ask keeps a question of the attempt of f, and its task waits for an answer. One with the same key is the same
 // question: it is returned as it stands, be it answered.
 func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err error) {
-	if err := i.validate(); err != nil {
+	if err := i.Validate(); err != nil {
 		return q, err
 	}
 	err = b.db.Tx(ctx, "asking a question", func(ctx context.Context, tx *store.Tx) error {
