@@ -71,7 +71,7 @@ func (b *Backlog) Workspace(name, actor string) (*Workspace, error) {
 }
 
 // Bound returns the workspace for who may not change what binds the whole instance, nor
-// see or stop the agents that hubs have ordered on it.
+// see or stop the agents that hubs have ordered on it. Audit and Stats tell of them all the same: docs/threats.md says so.
 func (ws *Workspace) Bound() *Workspace { return &Workspace{ws.backlog, ws.name, ws.actor, true} }
 
 // visible leaves out agents where the workspace is bound.
