@@ -150,7 +150,7 @@ func TestReportsWithoutEnd(t *testing.T) {
 				}
 				return &commands.Started{Task: q.Task, Attempt: 1, At: 1}
 			},
-			n: 1100, acts: 1000, code: commands.TooMany,
+			n: 2100, acts: 2000, code: commands.TooMany,
 		},
 		"that it refuses it": {
 			say: refuse,
@@ -158,7 +158,7 @@ func TestReportsWithoutEnd(t *testing.T) {
 		},
 		"that it refuses it, in the same words": {
 			say: func(q meshtest.Asked, _ int) commands.Body { return refuse(q, 0) },
-			n:   1100, acts: 1000, code: commands.TooMany,
+			n:   2100, acts: 2000, code: commands.TooMany,
 		},
 		"its end, after the hub had given it up": {
 			before: func(t *testing.T, m *meshtest.Mesh, _ *meshtest.Attacker, q meshtest.Asked) {

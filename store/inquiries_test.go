@@ -215,3 +215,61 @@ func TestAQuestionWithADistantDeadlineIsAnswered(t *testing.T) {
 
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.answer' AND exp > now() + interval '20 days'`))
 }
+
+// A spoke that was restored may have forgotten what its agents have asked: that there are too many questions of one is refused, and
+// nobody's fault. That a question is of another agent is.
+func TestTooManyQuestionsAreNobodysFault(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task, other := p.Order(t, nil), p.Order(t, nil)
+	var bodies []commands.Body
+	for range commands.MaxQuestions {
+		bodies = append(bodies, asked(task))
+	}
+	takenIn(t, p, reports(t, p, task, bodies...)...)
+	stolen := asked(other)
+	stolen.Question = bodies[0].(*commands.Question).Question
+	batch := append(reports(t, p, task, asked(task)), reports(t, p, other, stolen)...)
+
+	_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors(storetest.Nowhere))
+
+	require.NoError(t, err)
+	require.Equal(t, []signing.Code{commands.TooMany, commands.Validation}, []signing.Code{batch[0].Code, batch[1].Code})
+	require.Equal(t, []store.Fault{store.None, store.Wrong}, []store.Fault{batch[0].Fault(), batch[1].Fault()})
+}
+
+// However much was said of an order, its end is taken, once.
+func TestTheEndOfAnOrderIsNeverTooMuch(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(task string) (commands.Body, commands.State){
+		"a result": func(task string) (commands.Body, commands.State) {
+			return &commands.Result{Task: task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded}, commands.Completed
+		},
+		"a refusal": func(task string) (commands.Body, commands.State) {
+			return &commands.RefusedBody{Task: task, Code: commands.Policy, Why: "no"}, commands.Unavailable
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			task := p.Order(t, nil)
+			require.NoError(t, p.Hub.Exec(`INSERT INTO inbox (conn, id, seq, digest, kind, re, task, exp, envelope)
+				SELECT conn, gen_random_uuid(), -n, '', 'agent.started', command, task, now() + interval '1 day', 'x' FROM mirrors, generate_series(1, 2001) AS n WHERE task = $1`, task))
+			body, state := end(task)
+			take := func(b commands.Body) *store.Incoming {
+				batch := reports(t, p, task, b)
+				_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, batch, store.MoveMirrors(storetest.Nowhere))
+				require.NoError(t, err)
+				return batch[0]
+			}
+			require.Equal(t, commands.TooMany, take(&commands.Started{Task: task, Attempt: 1, At: 1}).Code)
+
+			require.Empty(t, take(body).Code)
+
+			require.Equal(t, state, p.Mirror(t, task).State)
+			again := take(body)
+			require.Equal(t, commands.TooMany, again.Code)
+			require.Equal(t, store.Wrong, again.Fault())
+		})
+	}
+}

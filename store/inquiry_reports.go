@@ -45,10 +45,20 @@ func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question
 			sent = CASE WHEN i.outcome IS NULL THEN i.sent END, command = CASE WHEN i.outcome IS NULL THEN i.command END, seq = greatest(i.seq, excluded.seq)
 		WHERE i.task = excluded.task`,
 		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline)
-	if err == nil && tag.RowsAffected() == 0 {
-		m.reject(commands.TooMany, fmt.Sprintf("more than %d questions of one agent, or a question of another one", commands.MaxQuestions))
+	if err != nil || tag.RowsAffected() > 0 {
+		return err
 	}
-	return err
+	another := false
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM inquiries WHERE conn = $1 AND id = $2 AND task <> $3)`, m.Conn, q.Question, q.Task).Scan(&another); err != nil {
+		return err
+	}
+	if another {
+		m.reject(commands.Validation, "it is a question of another agent")
+		return nil
+	}
+	m.reject(commands.TooMany, fmt.Sprintf("more than %d questions of one agent", commands.MaxQuestions))
+	m.forgotten = true
+	return nil
 }
 
 // closeInquiry notes what became of a question, beside what this hub has sent itself. Where that comes before the question itself, it is kept without its words.

@@ -177,9 +177,10 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 	return commands.Unavailable, commands.PolicyDenied
 }
 
-// maxAnswers bounds the messages about one command that are acted on. An honest
-// spoke starts a task some 200 times at most, and says so with two messages each.
-const maxAnswers = 1000
+// maxAnswers bounds the messages about one command that are acted on, but for its first end. Of an honest spoke there are some
+// 1,300 at most: two of each of 301 attempts (the first, and 100 each after failures, losses and limits of its account), two of each of 100
+// pauses, 400 that its agent asks, 100 of what became of its questions, that it was accepted, and its end.
+const maxAnswers = 2000
 
 func foldAll(batch []*Incoming) *folds {
 	f := &folds{byTask: map[string]*fold{}}
@@ -191,12 +192,13 @@ func foldAll(batch []*Incoming) *folds {
 
 // moveMirrors takes folds by column. It returns which of them belong to a mirror, of
 // which task, whether that has another end already, which of them answer one command
-// too often, and whether the task had ended before. Comparisons of conn are written so that
+// too often (the first end of an order never does: nothing else tells it), and whether the task had ended before. Comparisons of conn are written so that
 // no index of connections fits: of a table that was empty when the plan was made, it would be
 // read whole.
 const moveMirrors = `
 	WITH u AS (
-		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20 AS excess
+		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20
+			AND NOT (u.final IS NOT NULL AND EXISTS (SELECT FROM mirrors m WHERE m.command = u.command AND (m.conn = u.conn) IS TRUE AND m.final_digest IS NULL)) AS excess
 		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[])
 			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, n)
 	), old AS (
@@ -347,7 +349,9 @@ func (x *fold) reject(code signing.Code, why string) {
 }
 
 // reject records that a report has no effect.
-func (m *Incoming) reject(code signing.Code, why string) { m.Code, m.Why = code, why }
+func (m *Incoming) reject(code signing.Code, why string) {
+	m.Code, m.Why, m.forgotten = code, why, false
+}
 
 // foldColumns are folds turned on their side, for one statement.
 type foldColumns struct {

@@ -41,7 +41,7 @@ func (m *Incoming) Fault() Fault {
 		return None
 	case m.excess():
 		return Stray
-	case m.Overflows():
+	case m.Overflows(), m.Code == commands.TooMany && m.forgotten:
 		return None
 	case m.Asks && !slices.Contains(malformed, m.Code):
 		return None

@@ -2,6 +2,7 @@ package backlog_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,4 +71,53 @@ func TestWhoMayNotAnswerWaitsForNobody(t *testing.T) {
 	require.Equal(t, commands.UnknownTask, commands.CodeOf(err))
 	_, err = held.Exec(t.Context(), `ROLLBACK`)
 	require.NoError(t, err)
+}
+
+// However often attempts ask again what earlier ones have asked, so many reports tell it and no more: a hub suspends the connection
+// of a spoke that says too much of one order.
+func TestWhatAnAgentAsksAgainIsToldSoOften(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	told := 0
+	s.backlog = backlog.Open(s.DB, func(_ context.Context, _ *store.Tx, facts []backlog.Moved) error {
+		for _, m := range facts {
+			if m.Question != nil || m.Stands {
+				told++
+			}
+		}
+		return nil
+	})
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	f := here.started()
+	ask := func(key string) error {
+		i := inquiry
+		i.Key = key
+		_, err := s.backlog.Ask(t.Context(), f, i)
+		return err
+	}
+	next := func() {
+		require.NoError(t, s.Exec(`UPDATE leases SET attempt = attempt + 1, epoch = epoch + 1, asking = false`))
+		f.Attempt, f.Epoch = f.Attempt+1, f.Epoch+1
+	}
+	const keys = 60
+	for range 6 {
+		for n := range keys {
+			require.NoError(t, ask(fmt.Sprint("k", n)))
+		}
+		next()
+	}
+	require.Equal(t, 6*keys, told)
+	for n := range 39 {
+		require.NoError(t, ask(fmt.Sprint("k", n)))
+	}
+	require.NoError(t, s.Exec(`UPDATE leases SET paused = true, paused_at = now()`))
+
+	require.Equal(t, commands.TooMany, commands.CodeOf(ask("k39")), "that it stands still would be told, too")
+
+	require.Equal(t, 399, told)
+	require.NoError(t, s.Exec(`UPDATE leases SET paused = false, paused_at = NULL`))
+	require.NoError(t, ask("k39"))
+	require.Equal(t, commands.TooMany, commands.CodeOf(ask("k40")))
+	require.Equal(t, commands.TooMany, commands.CodeOf(ask("new")))
+	require.Equal(t, 400, told)
 }

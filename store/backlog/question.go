@@ -78,7 +78,16 @@ func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err 
 		if q, fresh, err = b.findOrAsk(ctx, tx, f, workspace, i); err != nil || q.State != commands.QuestionOpen || !fresh && asking && q.Attempt == f.Attempt {
 			return err
 		}
-		if _, err := tx.Exec(ctx, statement("begin_waiting"), f.Task, q.ID, f.Attempt); err != nil {
+		reports := 0
+		if m.Conn != "" {
+			if reports = 1; still {
+				reports = 2
+			}
+			if err := roomToAsk(ctx, tx, f.Task, reports); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, statement("begin_waiting"), f.Task, q.ID, f.Attempt, reports); err != nil {
 			return err
 		}
 		if fresh {
@@ -96,6 +105,22 @@ func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err 
 		return err
 	})
 	return q, err
+}
+
+// maxAsked bounds the reports of one task that its agent asks. A question that later attempts ask again is told again each time,
+// and of more answers to one order than it can have a hub takes no notice (store.maxAnswers).
+const maxAsked = 4 * commands.MaxQuestions
+
+// roomToAsk refuses what needs more reports than there may be. The task is held.
+func roomToAsk(ctx context.Context, tx *store.Tx, task string, reports int) error {
+	told := 0
+	if err := tx.QueryRow(ctx, `SELECT coalesce(sum(told), 0)::int FROM questions WHERE task = $1`, task).Scan(&told); err != nil {
+		return err
+	}
+	if told+reports > maxAsked {
+		return commands.Refuse(commands.TooMany, "agent %s has asked %d times, with what later attempts have asked again, which is the limit", commands.ShortID(task), told)
+	}
+	return nil
 }
 
 // findOrAsk returns the question with the key of i, and whether it was not asked before.

@@ -710,6 +710,7 @@ CREATE TABLE questions (
     reason       text NOT NULL DEFAULT '',
     answered_by  text NOT NULL DEFAULT '',
     answered_at  timestamptz,
+    told         int NOT NULL DEFAULT 0,   -- reports on its being asked, which are bounded: each attempt that asks it again sends one
     UNIQUE (task, key),
     CONSTRAINT outcome_is_known CHECK (outcome IN ('answered', 'defaulted', 'unanswered', 'withdrawn') AND (outcome IS NULL) = (answered_at IS NULL))
 );

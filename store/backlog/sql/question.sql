@@ -39,10 +39,10 @@ WHERE q.id = ANY (ARRAY (SELECT id FROM page)) ORDER BY q.turn DESC, q.asked_at 
 INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline, turn)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 20000) AS open))) RETURNING asked_at, deadline
 
--- The attempt that asks waits: for a question of an earlier one, too.
+-- The attempt that asks waits: for a question of an earlier one, too. $4 is how many reports tell that.
 -- name: begin_waiting
 WITH asks AS (
-    UPDATE questions SET attempt = $3 WHERE id = $2
+    UPDATE questions SET attempt = $3, told = told + $4 WHERE id = $2
 )
 UPDATE leases SET asking = true, heard_at = clock_timestamp() WHERE task = $1
 
