@@ -46,6 +46,7 @@ type ConnectionView struct {
 	Limited bool       `json:"limited,omitempty"` // the other side sends more than is taken here; the rest waits there
 	Full    bool       `json:"full,omitempty"`    // no more of the other side's messages are kept here now; they wait there
 	Freeze  *Freeze    `json:"freeze,omitempty"`  // of a side that commands; nil: it has never frozen anything
+	Heeds   int64      `json:"heeds,omitempty"`   // of a side that obeys: the number of the other side's newest Freeze that is stored here; 0 = none yet
 	Audit   *AuditHead `json:"audit,omitempty"`   // nil: it keeps none of the other side's
 }
 
@@ -152,6 +153,9 @@ func (v ConnectionView) check() error {
 		if err := v.Freeze.check(); err != nil {
 			return err
 		}
+	}
+	if v.Heeds < 0 || v.Heeds > maxNumber {
+		return Refuse(Validation, "number %d of a freeze that is heeded is outside 0..%d", v.Heeds, int64(maxNumber))
 	}
 	if v.Audit != nil {
 		if err := v.Audit.check(); err != nil {

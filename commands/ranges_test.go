@@ -44,6 +44,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"a decline of no kind":        beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: DeclinesKind, What: "Agent Spawn"}} }),
 		"a decline before 1970":       beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: DeclinesExpired, Since: -1}} }),
 		"a version of 257 bytes":      beat(func(h *Heartbeat) { h.Version = strings.Repeat("1", 257) }),
+		"a freeze of number -1":       beat(func(h *Heartbeat) { h.Connection.Heeds = -1 }),
 		"agents that are -5":          beat(func(h *Heartbeat) { h.Running = -5 }),
 		"2^53 slots":                  beat(func(h *Heartbeat) { h.Slots = 1 << 53 }),
 		"an outcome that is none":     result(func(r *Result) { r.Outcome = "splendid" }),

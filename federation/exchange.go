@@ -44,6 +44,8 @@ type Exchange struct {
 	latch        latch             // of a peer that is obeyed: whether it lets agents start
 	beat         *store.Beat       // the peer's last heartbeat
 	beatLink     int64             // over which it came; fromTable for one that an earlier process heard
+	early        earlyBeat         // the newest one of the peer that came before its time
+	heeded       int64             // the number of our newest freeze that the peer, which obeys, says it has stored
 	beatRefused  *commands.Refused // why the last heartbeat was not taken, as was said; nil = it was
 	unsaved      bool              // beat is newer than the one in the database
 	unsavable    bool              // the database has refused the last one, which was said
@@ -62,7 +64,7 @@ type Exchange struct {
 	noted  time.Time  // since when the newest link is up whose incarnation was noted; guarded by noting
 
 	full             atomic.Pointer[time.Time] // since when the inbox keeps no more of the peer's messages; nil = it does
-	early            atomic.Bool               // a heartbeat is due now: what it says has changed
+	hurry            atomic.Bool               // a heartbeat is due now: what it says has changed
 	anew             atomic.Bool               // a person wants the histories compared on a new link
 	heardIncarnation string                    // the incarnation of the peer that was heard last since the state changed
 	twice            bool                      // an incarnation came back: two instances have the peer's key; until the state changes
@@ -154,11 +156,11 @@ func (x *Exchange) follow(p *Peer) {
 		x.unconfirmed.Send()
 	}
 	if was.grant.String() != p.grant.String() && p.Authority == store.Obeys {
-		x.early.Store(true)
+		x.hurry.Store(true)
 		x.broadcast()
 	}
 	if was.State != p.State {
-		x.early.Store(true)
+		x.hurry.Store(true)
 		// Links count until the state changes: a suspension tells what they showed, and whoever
 		// resumes has decided about it.
 		x.twice, x.heardIncarnation = false, ""

@@ -63,6 +63,7 @@ func (x *Exchange) heed(ctx context.Context, p *Peer, kid signing.KeyID, v comma
 		x.mu.Lock()
 		x.latch.number = max(x.latch.number, v.Freeze.Number)
 		x.mu.Unlock()
+		x.beatSoon() // the hub tells people who has heard of it
 		if changed {
 			x.sayFreeze(ctx, v.Freeze)
 		}
@@ -82,6 +83,13 @@ func (x *Exchange) sayFreeze(ctx context.Context, f *commands.Freeze) {
 	}
 	x.log.InfoContext(ctx, "the hub has unfrozen its agents")
 	x.mayStart()
+}
+
+// heeds is the number of the peer's newest freeze that is stored here, as this process knows it.
+func (x *Exchange) heeds() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.latch.number
 }
 
 // mayStart wakes whoever starts agents.

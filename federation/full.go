@@ -65,6 +65,6 @@ func (x *Exchange) hasRoom(ctx context.Context) error {
 func (x *Exchange) beatSoon() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.early.Store(true)
+	x.hurry.Store(true)
 	x.broadcast()
 }

@@ -28,6 +28,7 @@ type Standing struct {
 	Refuses     *commands.EndedKey      // the key that the peer signs with, which has ended here
 	Frozen      *commands.Freeze        // what is ordered over it is frozen here, and
 	FrozenScope string                  // what lifts that
+	Unheard     bool                    // the peer, which obeys, has not said yet that it knows of that
 	Says        commands.ConnectionView // what the peer says of it
 	Declines    []commands.Decline      // what the side that obeys does not take of the other, as that side says
 	Queues      []QueueView             // what has come and waits to be taken
@@ -79,8 +80,11 @@ func (s Standing) Heartbeats() []commands.WhyReason {
 func (s Standing) Freezes() (list []commands.WhyReason) {
 	if f := s.Frozen; f != nil {
 		said := "gets nothing: what is ordered on it is frozen by %s: %s"
-		if s.Authority == store.Obeys {
+		switch {
+		case s.Authority == store.Obeys:
 			said = "nothing that it orders is started: frozen here by %s: %s"
+		case s.Unheard:
+			said = "has not heard yet that what is ordered on it is frozen by %s: %s; it may start what it has accepted"
 		}
 		list = append(list, frozen(f, said, commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", s.FrozenScope, "--reason", "WHY"})))
 	}

@@ -25,8 +25,8 @@ func (x *Exchange) beats(ctx context.Context, d dialled) error {
 	due := time.Now()
 	for ctx.Err() == nil {
 		changed := x.change()
-		if link := d.link(); link != 0 && (link != last || x.early.Load() || !time.Now().Before(due)) {
-			x.early.Store(false)
+		if link := d.link(); link != 0 && (link != last || x.hurry.Load() || !time.Now().Before(due)) {
+			x.hurry.Store(false)
 			if err := x.beatOnce(ctx, d, link); err == nil {
 				wait := x.board.interval()
 				if x.mustCompare(link) { // what was said now may be what the other side waits for
@@ -155,13 +155,8 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	p := x.peer.Load()
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
-	v.Refuses, v.Limited, v.Full = x.lapsedKey(), x.limits(), x.full.Load() != nil
-	x.mu.Lock()
-	early := x.beatRefused != nil && x.beatRefused.Code == signing.TimeFuture
-	x.mu.Unlock()
-	if !early { // else nothing is relayed: it would be refused
-		x.sayHistory(ctx, link, &beat)
-	}
+	v.Refuses, v.Limited, v.Full, v.Heeds = x.lapsedKey(), x.limits(), x.full.Load() != nil, x.heeds()
+	x.sayHistory(ctx, link, &beat)
 	return &beat
 }
 
@@ -188,6 +183,9 @@ func (x *Exchange) limits() bool {
 // One that is not taken is an error with the code of its refusal.
 func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error {
 	p, in, body, err := x.openBeat(ctx, envelope)
+	if commands.CodeOf(err) == signing.TimeFuture {
+		return errors.Join(err, x.heardEarly(ctx, p, envelope, link))
+	}
 	if err != nil {
 		return err
 	}
@@ -216,21 +214,30 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	if err := x.suspendIfCloned(ctx, p, body.Connection); err != nil {
 		return err
 	}
-	if body.Connection.Numbers != nil {
-		comparing, done := x.patience(ctx, link)
-		defer done()
-		err := x.compare(comparing, p, body.Connection, link, in.Header)
-		if r, ended := store.SpeakerEnded(err); ended {
-			return x.refuseKey(ctx, x.learnKeys(ctx, p), in, r)
-		}
-		if err != nil {
-			x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
-		}
+	if err := x.compareBeat(ctx, p, in, body.Connection, link); err != nil {
+		return err
 	}
 	if body.Connection.State != string(store.Active) {
 		return nil // it is there, and wants nothing started
 	}
 	return x.board.resumeLease(ctx, p)
+}
+
+// compareBeat holds the numbers of a heartbeat against ours, where it has some.
+func (x *Exchange) compareBeat(ctx context.Context, p *Peer, in *store.Incoming, v commands.ConnectionView, link int64) error {
+	if v.Numbers == nil {
+		return nil
+	}
+	comparing, done := x.patience(ctx, link)
+	defer done()
+	err := x.compare(comparing, p, v, link, in.Header)
+	if r, ended := store.SpeakerEnded(err); ended {
+		return x.refuseKey(ctx, x.learnKeys(ctx, p), in, r)
+	}
+	if err != nil {
+		x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
+	}
+	return nil
 }
 
 // openBeat verifies a heartbeat, and returns the peer as its keys were known then. One that is refused is counted, and an
@@ -298,9 +305,10 @@ func (x *Exchange) keep(ctx context.Context, in *store.Incoming, body *commands.
 				return commands.Refuse(signing.TimeExpired, "issued %s before the last one over this link; was the clock of its host set back?", back.Round(time.Millisecond))
 			}
 			x.log.WarnContext(ctx, "the clock of the peer was set back: what it says is heard again", "by", back.Round(time.Millisecond))
-			x.history.issued = min(x.history.issued, in.Header.Iat) // what it says from now on is no older than the agreement
 		}
 	}
+	x.history.issued = min(x.history.issued, in.Header.Iat) // what it says from now on is no older than the agreement, which an early one may have made
+	x.heeded = body.Connection.Heeds
 	if x.clocksDiffer() && issued.Sub(now) >= -signing.Skew {
 		x.cursor.Rewind() // what was refused for its time is sent again
 	}

@@ -222,7 +222,9 @@ func (b *Board) start(ctx context.Context, p *Peer, r *role) {
 			Log: b.Log.With("connection", p.Name), Changed: b.changedLink(p.ID)}}
 	}
 	x := newExchange(b, p, r, w)
-	x.beat, x.beatLink = b.lastBeat(ctx, p.ID), fromTable
+	if x.beat, x.beatLink = b.lastBeat(ctx, p.ID), fromTable; x.beat != nil {
+		x.heeded = x.beat.Body.Connection.Heeds
+	}
 	ctx, x.stop = context.WithCancel(ctx)
 	b.mu.Lock()
 	b.exchanges[p.ID] = x

@@ -17,6 +17,7 @@ type Status struct {
 	Remote      string             // host:port that the peer dials from
 	Cause       error              // why a link that we dial is down, or who serves the connection in place of this process
 	Beat        *store.Beat        // the peer's last heartbeat; nil before the first
+	Heeds       int64              // the number of our newest freeze that it has stored, as it said last; 0 = of none
 	BeatRefused *RefusedBeat       // why the last heartbeat that came over the link was not taken; nil = it was
 	Limited     bool               // the peer is above its rate
 	Full        *time.Time         // since when no more of its messages are kept; nil = they are
@@ -140,7 +141,7 @@ func (x *Exchange) describe(s *Status) {
 	s.Differs = x.differs()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Beat = x.beat
+	s.Beat, s.Heeds = x.beat, x.heeded
 	p := x.peer.Load()
 	s.RefusesKeys, s.KeyRevoked = p.refuses, p.revoked
 	if x.lapsed != nil && x.lapsed.Key == p.signs {

@@ -23,38 +23,39 @@ const (
 // A SpokeView is a spoke as an operator sees it.
 type SpokeView struct {
 	store.Connection
-	Linked       bool                    `json:"linked"`
-	LinkedSince  *time.Time              `json:"linked_since,omitempty"`
-	Remote       string                  `json:"remote,omitempty"`
-	Liveness     string                  `json:"liveness"` // alive, late, stale, dead, never seen, ended
-	LastSeen     *time.Time              `json:"last_seen,omitempty"`
-	NextExpected *time.Time              `json:"next_expected_at,omitempty"` // when its next heartbeat is due
-	ClockOffset  string                  `json:"clock_offset,omitempty"`
-	BeatRefused  *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
-	Slots        int                     `json:"slots"`
-	Running      int                     `json:"running"`
-	Queued       int                     `json:"queued"`
-	Capabilities []string                `json:"capabilities,omitempty"`
-	KillLevel    string                  `json:"kill_level,omitempty"`
-	Isolation    string                  `json:"isolation,omitempty"` // what agents are confined by that demand nothing, as it says, or [commands.IsolationUnmet]; "" = it does not say
-	Version      string                  `json:"version,omitempty"`
-	Policy       string                  `json:"policy,omitempty"`      // version of the policy that is in force there
-	Stopping     bool                    `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
-	StartsNone   string                  `json:"starts_none,omitempty"` // why it starts nothing now, as it says
-	Declines     []commands.Decline      `json:"declines,omitempty"`    // what it does not take of this hub, as it says
-	LeaseMS      int64                   `json:"lease_ms,omitempty"`    // how long its agents go on without it, as it says
-	Limited      bool                    `json:"limited,omitempty"`     // it sends more than it may
-	Full         bool                    `json:"full,omitempty"`        // no more of its messages are kept
-	FullSince    *time.Time              `json:"full_since,omitempty"`
-	Frozen       *commands.Freeze        `json:"frozen,omitempty"`       // what is ordered on it is frozen here
-	FrozenScope  string                  `json:"frozen_scope,omitempty"` // what lifts that
-	Differs      string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
-	RefusesKeys  signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
-	KeyRevoked   bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
-	Refuses      *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the spoke signs with, which has ended here
-	Says         commands.ConnectionView `json:"peer_says"`              // what the spoke says about the connection
-	Unconfirmed  int                     `json:"unconfirmed"`            // messages to it that its database has not confirmed
-	Queues       []federation.QueueView  `json:"queues,omitempty"`       // what has come from it and waits to be taken
+	Linked        bool                    `json:"linked"`
+	LinkedSince   *time.Time              `json:"linked_since,omitempty"`
+	Remote        string                  `json:"remote,omitempty"`
+	Liveness      string                  `json:"liveness"` // alive, late, stale, dead, never seen, ended
+	LastSeen      *time.Time              `json:"last_seen,omitempty"`
+	NextExpected  *time.Time              `json:"next_expected_at,omitempty"` // when its next heartbeat is due
+	ClockOffset   string                  `json:"clock_offset,omitempty"`
+	BeatRefused   *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
+	Slots         int                     `json:"slots"`
+	Running       int                     `json:"running"`
+	Queued        int                     `json:"queued"`
+	Capabilities  []string                `json:"capabilities,omitempty"`
+	KillLevel     string                  `json:"kill_level,omitempty"`
+	Isolation     string                  `json:"isolation,omitempty"` // what agents are confined by that demand nothing, as it says, or [commands.IsolationUnmet]; "" = it does not say
+	Version       string                  `json:"version,omitempty"`
+	Policy        string                  `json:"policy,omitempty"`      // version of the policy that is in force there
+	Stopping      bool                    `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
+	StartsNone    string                  `json:"starts_none,omitempty"` // why it starts nothing now, as it says
+	Declines      []commands.Decline      `json:"declines,omitempty"`    // what it does not take of this hub, as it says
+	LeaseMS       int64                   `json:"lease_ms,omitempty"`    // how long its agents go on without it, as it says
+	Limited       bool                    `json:"limited,omitempty"`     // it sends more than it may
+	Full          bool                    `json:"full,omitempty"`        // no more of its messages are kept
+	FullSince     *time.Time              `json:"full_since,omitempty"`
+	Frozen        *commands.Freeze        `json:"frozen,omitempty"`         // what is ordered on it is frozen here
+	FrozenScope   string                  `json:"frozen_scope,omitempty"`   // what lifts that
+	FreezeUnheard bool                    `json:"freeze_unheard,omitempty"` // the spoke has not said yet that it knows of that
+	Differs       string                  `json:"differs,omitempty"`        // why nothing is relayed: one side was restored from a backup
+	RefusesKeys   signing.Code            `json:"refuses_keys,omitempty"`   // why the peer has refused the newest keys of this instance
+	KeyRevoked    bool                    `json:"key_revoked,omitempty"`    // the key in use towards it is revoked here already
+	Refuses       *commands.EndedKey      `json:"refuses,omitempty"`        // the key that the spoke signs with, which has ended here
+	Says          commands.ConnectionView `json:"peer_says"`                // what the spoke says about the connection
+	Unconfirmed   int                     `json:"unconfirmed"`              // messages to it that its database has not confirmed
+	Queues        []federation.QueueView  `json:"queues,omitempty"`         // what has come from it and waits to be taken
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -101,7 +102,7 @@ func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeVi
 	v := ViewOf(s)
 	v.Unconfirmed, v.Queues = c.unconfirmed[s.ID], queues
 	if h := c.frozen.Holds(s.Connection); h != nil && !s.State.Ended() {
-		v.Frozen, v.FrozenScope = &h.Freeze, h.Scope
+		v.Frozen, v.FrozenScope, v.FreezeUnheard = &h.Freeze, h.Scope, s.Heeds < h.Number
 	}
 	if s.Beat != nil {
 		v.Running = max(v.Running, c.running[s.ID])

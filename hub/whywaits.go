@@ -90,8 +90,16 @@ func (w *whyAgent) frozen() {
 	if f := w.at.Frozen; f != nil {
 		since := time.UnixMilli(f.Since)
 		w.add(commands.CauseFreeze, &since, commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", w.at.FrozenScope, "--reason", "WHY"}),
-			"what is ordered on %s is frozen here by %s: %s", w.Spoke, f.By, oneLine(f.Reason))
+			"what is ordered on %s is frozen here by %s: %s%s", w.Spoke, f.By, oneLine(f.Reason), w.unheardOf())
 	}
+}
+
+// unheardOf says that the spoke of an agent that it has accepted does not know yet that it is frozen.
+func (w *whyAgent) unheardOf() string {
+	if !w.at.FreezeUnheard || w.AcceptedAt == nil {
+		return ""
+	}
+	return "; " + w.Spoke + " has not heard of that yet, and may start it"
 }
 
 // kept says what of a connection that is up keeps its agents: a freeze of the spoke, its key, its inbox, a queue that nobody reads.

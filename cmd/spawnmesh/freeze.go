@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +21,9 @@ func (a *app) freezeCommand() *cobra.Command {
 		Long: `Let nothing be claimed until it is unfrozen. What is claimed already goes on.
 
 At a hub, instance and connection:NAME hold for agents on spokes, too: no order is
-taken, and no spoke starts what it was ordered before. A spoke that is away learns
-of it when it is back, before it starts anything else.`,
+taken, and no spoke starts what it was ordered before, from when it has heard of it;
+those that have not are named. A spoke that is away learns of it when it is back,
+before it starts anything else.`,
 		Example: `  spawnmesh freeze --scope instance --reason 'bad deploy'
   spawnmesh freeze --scope connection:attic --reason 'its disk is being replaced'
   spawnmesh freeze list`,
@@ -79,10 +81,10 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 		return err
 	}
 	if a.forPeople() {
-		_, err := fmt.Fprintf(a.out, "%s is frozen: %s\n", printable(text), whatFreezes(ctx, c, scope, target))
+		_, err := fmt.Fprintf(a.out, "%s is frozen: %s\n%s", printable(text), whatFreezes(ctx, c, scope, target), notHeard(v.Unheard))
 		return err
 	}
-	is := frozen{text, true, v.Already}
+	is := frozen{text, true, v.Already, v.Unheard}
 	return a.print(is, []any{is}, table{names: []string{text}})
 }
 
@@ -93,7 +95,7 @@ func whatFreezes(ctx context.Context, c *control.Client, scope, target string) s
 	hub := err == nil && v.Role != "spoke"
 	switch {
 	case hub && scope == "instance":
-		return "no order is taken, no spoke starts what it was ordered, and nothing is claimed from the backlog; " + goesOn + "--all"
+		return "no order is taken, no spoke that knows of it starts what it was ordered, and nothing is claimed from the backlog; " + goesOn + "--all"
 	case scope == "connection":
 		if v, err := connectionNamed(ctx, c, target); err == nil && !isSpoke(v) {
 			return "nothing that it orders is started here"
@@ -110,9 +112,23 @@ func whatFreezes(ctx context.Context, c *control.Client, scope, target string) s
 
 // frozen is what a program learns of a freeze that was set or lifted.
 type frozen struct {
-	Scope   string `json:"scope"`
-	Frozen  bool   `json:"frozen"`
-	Already bool   `json:"already,omitempty"` // it was frozen before, and nothing was changed
+	Scope   string   `json:"scope"`
+	Frozen  bool     `json:"frozen"`
+	Already bool     `json:"already,omitempty"` // it was frozen before, and nothing was changed
+	Unheard []string `json:"unheard,omitempty"` // spokes that have not said yet that they know of it
+}
+
+// notHeard is a line about the spokes that do not know of a freeze yet.
+func notHeard(spokes []string) string {
+	if len(spokes) == 0 {
+		return ""
+	}
+	const most = 5
+	names := printable(strings.Join(spokes[:min(len(spokes), most)], ", "))
+	if n := len(spokes) - most; n > 0 {
+		names += fmt.Sprintf(" and %d more", n)
+	}
+	return names + ": not heard of it yet, and may start what is accepted there until then; why: spawnmesh why " + printable(spokes[0]) + "\n"
 }
 
 func (a *app) unfreeze(ctx context.Context, c *control.Client, text, reason string) error {

@@ -1545,6 +1545,9 @@ type FreezeState struct {
 	Scope   string    `json:"scope"`
 	Since   time.Time `json:"since,omitempty,omitzero"`
 	Target  string    `json:"target,omitempty,omitzero"`
+
+	// Unheard At a hub, the names of the spokes that are meant and have not said within 2 s that they know of it, the first 100. They may start what they have accepted until they hear of it.
+	Unheard []string `json:"unheard,omitempty,omitzero"`
 }
 
 // Gap defines model for Gap.

@@ -34,7 +34,10 @@ func (p *peer) beat(envelope []byte) []byte {
 	if p.mood.silent {
 		return nil
 	}
-	return p.Seal(p.heartbeat(b), nil, p.unnumbered).Envelope
+	return p.Seal(p.heartbeat(b), nil, func(h *signing.Header) {
+		p.unnumbered(h)
+		h.Iat, h.Exp = h.Iat+p.mood.ahead.Milliseconds(), h.Exp+p.mood.ahead.Milliseconds()
+	}).Envelope
 }
 
 // heartbeat is the hub's own. It agrees, unless it asks for something. The caller holds mu.

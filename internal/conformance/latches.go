@@ -16,6 +16,7 @@ func latchRules() []Rule {
 		joining("join-latches"),
 		{"beat", "7.2", "sends a heartbeat at once when the hub calls for one", (*trial).beatsWhenCalled},
 		{"freeze", "7.1", "starts nothing that is frozen, and takes only a higher number for the end of that", (*trial).heedsFreeze},
+		{"freeze-early", "7.1", "starts nothing that is frozen by a hub whose clock is ten minutes ahead", (*trial).heedsEarlyFreeze},
 		{"controls", "7.1", "starts nothing over a new link before it has stored the newest control of the hub", (*trial).waitsForControls},
 		{"audit", "7.7", "keeps a checkpoint of the hub's audit that goes on from the one before, and says that it refuses another", (*trial).keepsAudit},
 	}
@@ -119,6 +120,38 @@ func (t *trial) heedsFreeze() error {
 	}
 	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
+	}
+	return t.complaints()
+}
+
+func (t *trial) heedsEarlyFreeze() error {
+	number := time.Now().UnixMicro()
+	freeze := func(number int64, frozen bool, ahead time.Duration) error {
+		t.set(func(m *mood) {
+			m.freeze, m.ahead = &commands.Freeze{Number: number, Frozen: frozen, By: "the runner", Reason: "the rule says so"}, ahead
+		})
+		return t.hears()
+	}
+	defer t.set(func(m *mood) { m.freeze, m.ahead = &commands.Freeze{Number: number + 1}, 0 })
+	if err := freeze(number, true, 10*time.Minute); err != nil {
+		return err
+	}
+	s, err := t.order(noop(), nil)
+	if err != nil {
+		return err
+	}
+	if _, err := t.answer(s.ID, commands.AcceptedKind); err != nil {
+		return err
+	}
+	waited := t.waits(s.ID)
+	if err := freeze(number+1, false, 0); err != nil {
+		return err
+	}
+	if _, err := t.result(s.ID, commands.Completed); err != nil {
+		return err
+	}
+	if !waited {
+		return &notTried{"it starts what a hub froze whose clock is ahead: it may leave freezes out"}
 	}
 	return t.complaints()
 }

@@ -47,6 +47,7 @@ type mood struct {
 	recall   int64                    // asks for its orders from this number on
 	freeze   *commands.Freeze         // what is frozen, and
 	controls int64                    // the number of the newest control
+	ahead    time.Duration            // by which its heartbeats are, of their time
 	audit    *commands.AuditHead      // what is shown of its audit
 	refuses  string                   // answers mesh.ask with peer.revoked for this reason
 }

@@ -84,6 +84,18 @@ func (a *Attacker) Beat(t testing.TB, envelope []byte) (answered bool) {
 	return err == nil
 }
 
+// Answered sends envelope in place of a heartbeat, and returns what the hub says to it.
+func (a *Attacker) Answered(t testing.TB, envelope []byte) *commands.Heartbeat {
+	t.Helper()
+	answer, err := a.Link.Beat(t.Context(), envelope)
+	require.NoError(t, err)
+	o, err := a.verifier.Open(answer, time.Now())
+	require.NoError(t, err)
+	m, err := commands.Parse(o)
+	require.NoError(t, err)
+	return m.Body.(*commands.Heartbeat)
+}
+
 // keep runs a loop until the test ends.
 func keep(t testing.TB, loop func(context.Context) error) {
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -28,8 +29,10 @@ type Rogue struct {
 	cert     tls.Certificate
 	fed      *transport.Hub
 	verifier signing.Verifier
-	mu       sync.Mutex // guards heard
+	mu       sync.Mutex // guards the rest
 	heard    []commands.Message
+	says     func(*commands.Heartbeat, *signing.Header)
+	beats    []*commands.Heartbeat
 }
 
 // Rogue starts a rogue hub and a real spoke that obeys it.
@@ -70,14 +73,39 @@ func (r *Rogue) admit(t testing.TB) (link string) {
 	keep(t, func(ctx context.Context) error { return fed.Reports(ctx, conn, most, r.hear) })
 	keep(t, func(ctx context.Context) error { return fed.Logs(ctx, conn, most, r.hear) })
 	keep(t, func(ctx context.Context) error {
-		return fed.Presence(ctx, func(context.Context, string, []byte) []byte { return r.presence(t) })
+		return fed.Presence(ctx, func(_ context.Context, _ string, envelope []byte) []byte { return r.presence(t, envelope) })
 	})
 	return link
 }
 
 // presence answers a heartbeat: it has used all numbers, and stored nothing.
-func (r *Rogue) presence(t testing.TB) []byte {
-	return r.Seal(t, &commands.Heartbeat{IntervalMS: 1000, Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}, nil, nil).Envelope
+func (r *Rogue) presence(t testing.TB, envelope []byte) []byte {
+	body := &commands.Heartbeat{IntervalMS: 1000, Connection: commands.ConnectionView{State: "active", Numbers: &commands.Numbering{Sent: 1 << 52}}}
+	r.mu.Lock()
+	says := r.says
+	if list := open(r.verifier, [][]byte{envelope}, func(e []byte) []byte { return e }); len(list) == 1 {
+		r.beats = append(r.beats, list[0].Body.(*commands.Heartbeat))
+	}
+	r.mu.Unlock()
+	return r.Seal(t, body, nil, func(h *signing.Header) {
+		if says != nil {
+			says(body, h)
+		}
+	}).Envelope
+}
+
+// Beats returns the heartbeats of the spoke so far, without its first ones where they came before its keys were known.
+func (r *Rogue) Beats() []*commands.Heartbeat {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.beats)
+}
+
+// Says changes what the rogue answers to heartbeats from now on.
+func (r *Rogue) Says(change func(*commands.Heartbeat, *signing.Header)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.says = change
 }
 
 func (r *Rogue) awaitLink(t testing.TB) {

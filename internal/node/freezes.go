@@ -3,10 +3,13 @@ package node
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -43,7 +46,9 @@ func (s resources) Freeze(ctx context.Context, r api.FreezeRequestObject) (api.F
 		v.Already, v.Reason, v.Actor, v.Since = true, was.Reason, was.Actor, was.Since
 	default:
 		s.n.logFreeze(ctx, "frozen", b.Scope, v.Target, b.Reason)
-		err = s.tellFrozen(ctx, b.Scope)
+		if err = s.tellFrozen(ctx, b.Scope); err == nil {
+			v.Unheard, err = s.unheard(ctx, b.Scope, b.Target)
+		}
 	}
 	return api.Freeze200JSONResponse{FrozenJSONResponse: v}, err
 }
@@ -113,6 +118,35 @@ func (s resources) tellFrozen(ctx context.Context, scope string) error {
 	}
 	s.n.board.Beat() // hubs that are obeyed here know at once
 	return s.n.board.Await(ctx)
+}
+
+// A freeze is awaited for so long at linked spokes; mostUnheard is how many are named that have not heard of it.
+const (
+	hearing     = 2 * time.Second
+	mostUnheard = 100
+)
+
+// unheard names the spokes whose orders a freeze holds and that have not said yet that they know of it.
+func (s resources) unheard(ctx context.Context, scope, target string) (names []string, err error) {
+	if s.n.Hub == nil || s.n.board == nil || scope != "instance" && scope != "connection" || !control.CallerOf(ctx).Everywhere() {
+		return nil, nil
+	}
+	ctx, done := context.WithTimeout(ctx, hearing)
+	defer done()
+	f, err := s.n.Instance.DB.Freezes(ctx)
+	for err == nil {
+		linked := false
+		names = nil
+		for _, c := range s.n.board.Statuses(store.Commands) {
+			if v := f.Of(c.ID); v != nil && !c.State.Ended() && c.Heeds < v.Number && (scope == "instance" || c.ID == target) {
+				names, linked = append(names, c.Name), linked || c.Linked
+			}
+		}
+		if !linked || wait.For(ctx, 20*time.Millisecond) != nil {
+			break
+		}
+	}
+	return names[:min(len(names), mostUnheard)], err
 }
 
 // logFreeze says in the log of a running instance what was frozen, or is no longer.

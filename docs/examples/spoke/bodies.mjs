@@ -111,7 +111,7 @@ export const kinds = {
   "peer.heartbeat": ["peer", { interval_ms: ["integer", within(100, 3600000)], incarnation: ["string", (s) => s === "" || uuid.test(s)],
     connection: object({ state: ["string", (s) => states.includes(s)], reason: text(1000), by: text(256), agrees: flag, differs: text(1000), numbers: numbering,
       refuses: object({ kid: free("string"), code: free("string") }), limited: flag, full: flag,
-      freeze: object({ number: ["integer", within(1, Number.MAX_SAFE_INTEGER)], frozen: flag, reason: text(1000), by: text(256), since: count }) }),
+      freeze: object({ number: ["integer", within(1, Number.MAX_SAFE_INTEGER)], frozen: flag, reason: text(1000), by: text(256), since: count }), heeds: count }),
     slots: count, running: count, queued: count, capabilities: list(free("string")), kill_level: free("string"), isolation: ["string", (s) => levels.includes(s)], stopping: flag, starts_none: text(1000), lease_ms: count,
     declines: list(object({ code: ["string", (s) => /^[a-z][a-z0-9_]{0,63}$/.test(s)], what: ["string", (s) => /^([a-z][a-z0-9_.]{0,63})?$/.test(s)], since: count }), (l) => l.length <= 16),
     version: free("string"), policy: free("string"), agents: list(object({ task: id, attempt: count, state: free("string"), rss: count, cpu_ms: count, sign: free("string"), idle_ms: count, slept_ms: count, overrun: flag, progress: object({ current: count, total: count, unit: free("string"), step: free("string"), at: count }) }),
