@@ -28,6 +28,9 @@ func (v AgentView) Clause() string {
 	if v.Refused() {
 		return "it " + v.Sentence()
 	}
+	if v.startedUnheard() {
+		return "it was " + v.endedUnheard()
+	}
 	if unknown := v.givenUp(); unknown != "" {
 		return unknown
 	}

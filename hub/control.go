@@ -77,13 +77,13 @@ func (h *Hub) InLine(ctx context.Context, v *AgentView) (err error) {
 	return err
 }
 
-// Cancelling adds to an agent that is to be cancelled whether its spoke has taken the order, or refused it.
+// Cancelling adds to an agent whose end is ordered whether its spoke has taken the order, or refused it.
 func (h *Hub) Cancelling(ctx context.Context, v *AgentView) error {
 	kill := store.ReadKill(v.Kill)
 	if refused := store.ReadKill(v.RefusedKill); kill == nil && refused != nil && refused.Cancel != "" {
 		v.ProtocolCancel = "refused"
 	}
-	if kill == nil || kill.Cancel == "" {
+	if kill == nil {
 		return nil
 	}
 	v.ProtocolCancel = "unavailable"

@@ -42,6 +42,10 @@ func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err er
 	case !commands.May(m.State, commands.Queued, commands.ByRetry):
 		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: it has completed", short).Hinting("order the same once more, as a new agent, with spawn; the command it ran is shown by").Running("status", short)
 	}
+	if m.Unheard && m.StartedAt != nil {
+		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: this hub has ended it (%s), and %s has started it and not told its end", short, m.Reason, m.Spoke).
+			Hinting("to end it there").Running("kill", short, "--reason", "WHY")
+	}
 	if len(m.Result) == 0 && len(m.Refusal) == 0 {
 		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: this hub has ended it (%s) without a word of %s, where it may have run or run still", short, m.Reason, m.Spoke).
 			Hinting("see on that host what became of it; if it may run once more, order it with").Running("spawn")

@@ -22,7 +22,7 @@ type AgentView struct {
 	Memory   int64                   `json:"memory_bytes,omitempty"` // of its tree, as its spoke said last, with
 	CPUMS    int64                   `json:"cpu_ms,omitempty"`       // processor time so far
 	Before   *int                    `json:"before,omitempty"`       // orders of this hub that its spoke takes before it; nil = not known, or it has begun
-	// ProtocolCancel says of one that is to be cancelled what became of the order: "sent" (its spoke has it), "unavailable" (not yet) or "refused".
+	// ProtocolCancel says of one whose end is ordered what became of the order: "sent" (its spoke has it), "unavailable" (not yet) or "refused".
 	ProtocolCancel string `json:"protocol_cancel,omitempty"`
 	// NotRetried is why one that has ended is not retried; nil = it is, or that was not asked.
 	NotRetried *commands.Refused `json:"-"`
@@ -70,6 +70,8 @@ func (v AgentView) givenUp() string {
 		unknown = "what became of it is not known here"
 	}
 	switch {
+	case v.startedUnheard():
+		return v.endedUnheard()
 	case v.State != commands.Unavailable || v.Result != nil || v.AcceptedAt == nil && !ran:
 	case v.unansweredEnd() != "":
 		return fmt.Sprintf("%s did not answer the order to %s it in time; %s", v.Spoke, v.unansweredEnd(), unknown)
@@ -79,6 +81,18 @@ func (v AgentView) givenUp() string {
 		return fmt.Sprintf("the connection was revoked when %s had accepted it; %s", v.Spoke, unknown)
 	}
 	return ""
+}
+
+// startedUnheard reports whether the hub has ended an agent with its order, and heard after that that its spoke had started it.
+func (v AgentView) startedUnheard() bool {
+	return v.State == commands.Expired && v.Reason == commands.CommandExpired && v.Result == nil && v.StartedAt != nil
+}
+
+func (v AgentView) endedUnheard() string {
+	if v.Unheard {
+		return fmt.Sprintf("ended here unheard; it runs on %s since %s", v.Spoke, v.StartedAt.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("ended here unheard; %s has told its end since, which changes nothing here", v.Spoke)
 }
 
 // unansweredEnd is the order that ended an agent at its hub alone, as its spoke did not answer it: "kill", "cancel", or "".

@@ -49,6 +49,9 @@ func (w *whyAgent) ended() {
 	if w.ExitCode != nil {
 		r.Figure = commands.Figure(*w.ExitCode)
 	}
+	if w.Unheard && w.StartedAt != nil {
+		w.add(commands.CauseState, w.StartedAt, commands.ShellLine([]string{"spawnmesh", "kill", commands.ShortID(w.Task), "--reason", "WHY"}), "%s has started it, and has not told its end", w.Spoke)
+	}
 	switch {
 	case w.RetriedAs != "":
 		w.add(commands.CauseOrder, nil, "spawnmesh why "+commands.ShortID(w.RetriedAs), "it was ordered anew")
@@ -65,7 +68,7 @@ func (w *whyAgent) ended() {
 func (w *whyAgent) killed() {
 	if kill := store.ReadKill(w.Kill); kill != nil {
 		said := fmt.Sprintf("a %s was ordered by %s: %s", kill.Word(), kill.By, kill.Reason)
-		if w.ProtocolCancel == "unavailable" && !w.State.Terminal() {
+		if w.ProtocolCancel == "unavailable" && (w.Unheard || !w.State.Terminal()) {
 			said += "; its spoke has not taken it yet"
 		}
 		w.add(commands.CauseKill, kill.At, "", "%s", said)

@@ -48,6 +48,8 @@ func (v AgentView) Words() string {
 		return v.unansweredEnd() + " not answered"
 	case r.Outcome == commands.CouldNotStart:
 		return "could not start"
+	case v.startedUnheard():
+		return "ended unheard"
 	case endedBy[v.Reason] != "":
 		return endedBy[v.Reason]
 	case v.State == commands.Failed && r.Exit.Signal != "":

@@ -21,7 +21,7 @@ type KillOrdered struct {
 }
 
 // OrderKill stores a kill order for a task. A task that has ended already gets
-// none: its mirror is the answer.
+// none: its mirror is the answer. One that this hub has ended by itself may run on its spoke, and gets one.
 func (db *DB) OrderKill(ctx context.Context, k commands.Kill, life time.Duration, actor string) (sent bool, err error) {
 	list, err := db.orderKills(ctx, "ordering the kill of task "+k.Task, []string{k.Task}, k, life, actor)
 	if err != nil {
@@ -61,7 +61,7 @@ func killIn(ctx context.Context, tx *Tx, tasks []string, k commands.Kill, life t
 	var kills []map[string]any
 	for i, task := range tasks {
 		m, known := found[task]
-		out[i] = KillOrdered{Task: task, Spoke: m.spoke, Sent: known && !m.state.Terminal()}
+		out[i] = KillOrdered{Task: task, Spoke: m.spoke, Sent: known && (!m.state.Terminal() || m.unheard)}
 		if !known {
 			out[i].Err = commands.Refuse(commands.NotFound, "no agent %s", task)
 		}
@@ -153,16 +153,17 @@ const refuseKills = `
 type held struct {
 	conn, spoke string
 	state       commands.State
+	unheard     bool // as [Mirror] has it
 }
 
 func holdMirrors(ctx context.Context, tx *Tx, tasks []string) (map[string]held, error) {
-	rows, err := tx.Query(ctx, `SELECT m.task::text, m.conn::text, c.peer_name, m.state FROM mirrors m JOIN connections c ON c.id = m.conn
+	rows, err := tx.Query(ctx, `SELECT m.task::text, m.conn::text, c.peer_name, m.state, `+unheardHere+` AND NOT has_ended(c.state) FROM mirrors m JOIN connections c ON c.id = m.conn
 		WHERE m.task = ANY ($1::uuid[]) ORDER BY m.task FOR UPDATE OF m`, tasks)
 	if err != nil {
 		return nil, err
 	}
 	found, task, m := map[string]held{}, "", held{}
-	_, err = pgx.ForEachRow(rows, []any{&task, &m.conn, &m.spoke, &m.state}, func() error { found[task] = m; return nil })
+	_, err = pgx.ForEachRow(rows, []any{&task, &m.conn, &m.spoke, &m.state, &m.unheard}, func() error { found[task] = m; return nil })
 	return found, err
 }
 

@@ -61,6 +61,9 @@ type Mirror struct {
 
 	ArchivedAt *time.Time `json:"archived_at,omitempty"` // lists leave it out since then
 
+	// Unheard is of an agent that its hub has ended by itself: its spoke has not told how it ended, may run it, and is sent a kill.
+	Unheard bool `json:"unheard,omitempty"`
+
 	ShortID string `db:"-" json:"short_id"` // see [commands.ShortID]
 }
 
@@ -90,7 +93,12 @@ const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title
 		jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused") && !exists(@.cancel))'), jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused"))')) END,
 	CASE WHEN m.kill->-1->>'state' = 'refused' THEN m.kill->-1 END, m.pause, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
-	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END, m.archived_at`
+	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END, m.archived_at,
+	` + unheardHere + ` AND NOT has_ended(c.state)`
+
+// unheardHere is true of a mirror m that has ended by the word of nobody but its hub. A connection that has ended tells nothing more.
+const unheardHere = `m.ended_at IS NOT NULL AND m.final_digest IS NULL AND m.result IS NULL AND m.refusal IS NULL
+	AND m.state IN ('expired', 'cancelled', 'unavailable') AND m.reason IN ('command_expired', 'kill_requested', 'cancel_requested')`
 
 // FindMirrors returns the mirrors that text names, the newest 20: those whose ids
 // it names, as [commands.NamedIDs] has it, and those that have it as their title, unless it is all

@@ -152,7 +152,7 @@ func limitsIn(exit commands.Exit) string {
 func (v agentView) ends() (list pairs) {
 	if k := store.ReadKill(v.Kill); k != nil {
 		said := orderedEnd(k)
-		if v.ProtocolCancel == "unavailable" && !v.State.Terminal() {
+		if v.ProtocolCancel == "unavailable" && (v.Unheard || !v.State.Terminal()) {
 			said += " (its spoke has not taken it yet)"
 		}
 		list.add(k.Word(), said)

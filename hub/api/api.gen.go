@@ -2708,7 +2708,7 @@ type Task struct {
 	// Progress What the agent said of it last: of one that runs.
 	Progress *TaskProgress `json:"progress,omitempty"`
 
-	// ProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order, or refused it.
+	// ProtocolCancel Of one whose end is ordered: whether its spoke has taken the order, or refused it.
 	ProtocolCancel TaskProtocolCancel `json:"protocol_cancel,omitempty,omitzero"`
 	Receipts       []Receipt          `json:"receipts,omitempty,omitzero"`
 
@@ -2755,13 +2755,16 @@ type Task struct {
 	State         TaskState `json:"state"`
 	StateReason   string    `json:"state_reason,omitempty,omitzero"`
 	Title         string    `json:"title,omitempty,omitzero"`
-	UpdatedAt     time.Time `json:"updated_at"`
+
+	// Unheard This hub has ended it by itself, and its spoke has not told how it ended: it may run there, and is sent a kill.
+	Unheard   bool      `json:"unheard,omitempty,omitzero"`
+	UpdatedAt time.Time `json:"updated_at"`
 
 	// Verdict What it is at, of one that has begun and not ended.
 	Verdict *TaskVerdict `json:"verdict,omitempty"`
 }
 
-// TaskProtocolCancel Of one that is to be cancelled: whether its spoke has taken the order, or refused it.
+// TaskProtocolCancel Of one whose end is ordered: whether its spoke has taken the order, or refused it.
 type TaskProtocolCancel string
 
 // TaskCreated defines model for TaskCreated.

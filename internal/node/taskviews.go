@@ -19,7 +19,7 @@ func taskOf(m store.Mirror) api.Task {
 		CreatedBy: m.CreatedBy, Schedule: m.Schedule, RetryOf: m.RetryOf, RetriedAs: m.RetriedAs, Command: m.Command, Spec: m.Spec, Labels: api.Labels(m.Labels), Result: m.Result, Kill: m.Kill, RefusedKill: m.RefusedKill, Pause: m.Pause, Policy: m.Policy, Isolation: m.Isolation,
 		ExpiresAt: m.ExpiresAt, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Attempts: mapped(m.Attempts, endOf),
 		LastError: errorOf(m.Failure()), AcceptedAt: when(m.AcceptedAt), StartedAt: when(m.StartedAt), EndedAt: when(m.EndedAt),
-		AcceptedToldAt: when(m.AcceptedTold), StartedToldAt: when(m.StartedTold), EndedToldAt: when(m.EndedTold), ArchivedAt: when(m.ArchivedAt)}
+		AcceptedToldAt: when(m.AcceptedTold), StartedToldAt: when(m.StartedTold), EndedToldAt: when(m.EndedTold), ArchivedAt: when(m.ArchivedAt), Unheard: m.Unheard}
 }
 
 // orderedOf is an agent as its hub knows it.
