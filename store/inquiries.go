@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -135,6 +136,8 @@ func AnsweredBefore(q Question) error {
 		what = fmt.Sprintf("nobody had answered in time, so the answer is %q", commands.Clip(q.Answer))
 	case commands.QuestionUnanswered:
 		what = "nobody had answered in time"
+	case commands.QuestionWithdrawn:
+		what = cmp.Or(q.Reason, what)
 	}
 	return commands.Refuse(commands.Conflict, "question %s is closed: %s", q.ShortID, what).Hinting("see").Running("inbox", "show", q.ShortID)
 }

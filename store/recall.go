@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -32,6 +33,16 @@ func recallAfter(ctx context.Context, tx *Tx, conn string, last int64) error {
 		return fmt.Errorf("holding back what may have run: %w", err)
 	}
 	return nil
+}
+
+// RestoredAt is when this database was restored, where the peer of a connection was asked about it and has not answered to
+// the end; zero = nobody was, or a person has let go on what waits for that.
+func (tx *Tx) RestoredAt(ctx context.Context, conn string) (at time.Time, err error) {
+	err = tx.QueryRow(ctx, `SELECT since FROM freezes WHERE workspace = $2 AND scope = 'connection' AND target = $1::uuid::text AND actor = $3`, conn, Workspace, heldBy).Scan(&at)
+	if err != nil && err != pgx.ErrNoRows {
+		return at, fmt.Errorf("looking for the restore of this database: %w", err)
+	}
+	return at, nil
 }
 
 // recalled returns what the peer is to be told of its messages from number from on.

@@ -130,20 +130,9 @@ func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome 
 	if err != nil {
 		return "", fmt.Errorf("closing question %s: %w", q.ID, err)
 	}
-	m := Moved{Task: q.Task}
-	var workspace string
-	var digest []byte
-	if err := tx.QueryRow(ctx, statement("after_answer"), q.Task).Scan(&workspace, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &digest, &m.State); err != nil {
-		return "", fmt.Errorf("letting the agent of question %s go on: %w", q.ID, err)
-	}
-	m.Asked.Digest = hex.EncodeToString(digest)
-	if m.State == commands.Queued {
-		if _, err := pull(ctx, tx, []string{q.Task}); err != nil {
-			return "", err
-		}
-		if err := place(ctx, tx, []string{q.Task}); err != nil {
-			return "", err
-		}
+	m, err := afterAnswer(ctx, tx, q.Task)
+	if err != nil {
+		return "", err
 	}
 	tx.Audit(store.AuditRow{Actor: by.Actor, Action: "task." + outcome, Object: q.Task, Why: a.Reason, Conn: by.Conn})
 	if m.Conn == "" {
@@ -151,6 +140,24 @@ func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome 
 	}
 	m.Answered = &commands.Answered{Task: q.Task, State: m.State, Question: q.ID, Outcome: outcome, Answer: a.Answer, By: a.By, Reason: a.Reason, At: at.UnixMilli()}
 	return m.State, b.moved(ctx, tx, []Moved{m})
+}
+
+// afterAnswer lets a task go on, a question of which was closed, and returns how it stands.
+func afterAnswer(ctx context.Context, tx *store.Tx, task string) (Moved, error) {
+	m := Moved{Task: task}
+	var workspace string
+	var digest []byte
+	if err := tx.QueryRow(ctx, statement("after_answer"), task).Scan(&workspace, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &digest, &m.State); err != nil {
+		return m, fmt.Errorf("letting the agent of task %s go on: %w", task, err)
+	}
+	m.Asked.Digest = hex.EncodeToString(digest)
+	if m.State != commands.Queued {
+		return m, nil
+	}
+	if _, err := pull(ctx, tx, []string{task}); err != nil {
+		return m, err
+	}
+	return m, place(ctx, tx, []string{task})
 }
 
 // isLeased reports whether an attempt holds a task; what is held cannot change.

@@ -53,7 +53,10 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err != nil {
 		return err
 	}
-	r := recalling{here: here}
+	r := recalling{here: here, conn: conn}
+	if r.restored, err = tx.RestoredAt(ctx, conn); err != nil {
+		return err
+	}
 	for _, s := range list {
 		r.sort(conn, s)
 	}
@@ -68,16 +71,13 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := b.endRecalled(ctx, tx, conn, r.ended, r.leased); err != nil {
 		return err
 	}
-	if err := takeBack(ctx, tx, r.ran, "peer"); err != nil {
-		return err
-	}
 	if err := r.note(ctx, tx, conn); err != nil {
 		return err
 	}
-	if err := r.say(ctx, tx, conn); err != nil {
+	if err := r.noteWords(ctx, tx); err != nil {
 		return err
 	}
-	return r.pause(ctx, tx, conn)
+	return r.goOn(ctx, tx)
 }
 
 // answersOf lets what is told of tasks answer the orders that their asker knows: it may
@@ -140,16 +140,19 @@ func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []command
 
 // recalling sorts what was recalled by what follows from it.
 type recalling struct {
-	here    map[string]heldTask
-	paused  []Pause       // of tasks that wait
-	ran     []PausedAgent // that are paused here, and have begun an attempt that is not known here
-	words   []Pause       // of such attempts, and whether their agents stand still
-	ended   []commands.TaskStanding
-	leased  []closing // of these, the attempts that are open here
-	lost    []Moved   // of which nothing is here
-	begun   attempts  // that had started, and may run
-	over    attempts  // that have ended, of tasks that are not here
-	forward attempts  // of tasks that wait, the last ones that are over
+	conn     string
+	restored time.Time // see [store.Tx.RestoredAt]
+	here     map[string]heldTask
+	words    []recalledWord
+	paused   []string      // tasks that wait here, and are not to
+	ran      []PausedAgent // that are paused here, and have begun an attempt that is not known here
+	answered []string      // tasks whose agents went on
+	ended    []commands.TaskStanding
+	leased   []closing // of these, the attempts that are open here
+	lost     []Moved   // of which nothing is here
+	begun    attempts  // that had started, and may run
+	over     attempts  // that have ended, of tasks that are not here
+	forward  attempts  // of tasks that wait, the last ones that are over
 }
 
 type attempts struct {
@@ -179,99 +182,45 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 		}
 	case s.Attempt > 0 && h.leased:
 		r.begun.add(s.Task, s.Attempt)
+		r.wentOn(h, s)
 	case s.Attempt == 0 || s.Over || s.State == commands.Queued: // the next one may start
 		r.forward.add(s.Task, s.Attempt)
-		if h.state == commands.Queued {
-			r.pauses(s, time.Time{})
-		}
+		r.word(h, s, true)
 	default:
 		r.begun.add(s.Task, max(s.Attempt, h.fence.Attempt+1))
 		r.forward.add(s.Task, s.Attempt-1)
-		r.wentOn(h, s)
+		if s.Attempt > h.fence.Attempt {
+			r.wentOn(h, s)
+		}
 	}
 }
 
-// wentOn sorts a task with an attempt that is not known here by how its agent stands.
+// wentOn sorts a task with an attempt that has begun by how its agent stands.
 func (r *recalling) wentOn(h heldTask, s commands.TaskStanding) {
-	if s.Attempt <= h.fence.Attempt {
-		return
-	}
-	if h.state == commands.Paused {
+	r.word(h, s, false)
+	if !h.leased && h.state == commands.Paused {
 		r.ran = append(r.ran, PausedAgent{s.Task, s.Attempt})
 	}
-	word := Pause{Task: s.Task, Number: s.Word + 1, Paused: s.State == commands.Paused, Reason: pausedBefore, Actor: "peer"}
-	if !word.Paused {
-		word.Reason = wentOn
+	if s.State == commands.Running && s.Attempt >= h.fence.Attempt {
+		r.answered = append(r.answered, s.Task)
 	}
-	r.words = append(r.words, word)
 }
 
 // before sorts what is not here, for when it comes.
 func (r *recalling) before(s commands.TaskStanding) {
-	if !s.State.Terminal() && (s.Attempt == 0 || s.Over || s.State == commands.Queued) {
-		r.pauses(s, time.Now().Add(earlyFor))
+	waits := s.Attempt == 0 || s.Over || s.State == commands.Queued
+	switch {
+	case s.State.Terminal():
+		r.begun.add(s.Task, s.Attempt)
+	case waits:
+		r.word(heldTask{}, s, true)
 		r.over.add(s.Task, s.Attempt)
-		return
-	}
-	r.begun.add(s.Task, s.Attempt)
-}
-
-// earlyFor is how long the pause of what is not here waits for it.
-const earlyFor = 7 * 24 * time.Hour
-
-// pauses notes a task that was paused, and for how long that waits for it; zero: it is here.
-func (r *recalling) pauses(s commands.TaskStanding, early time.Time) {
-	if s.State == commands.Paused {
-		r.paused = append(r.paused, Pause{Task: s.Task, Number: s.Word + 1, Paused: true, Reason: pausedBefore, Actor: "peer", Expires: early})
-	}
-}
-
-// pausedBefore is why a task is paused whose pause was lost with the database: by its host, or by who asked for it.
-const pausedBefore = "it was paused before this instance was restored from a backup"
-
-// pause pauses what waits here, and was paused as its asker recalls: the host's own word is in no message that comes again.
-func (r *recalling) pause(ctx context.Context, tx *store.Tx, conn string) error {
-	if len(r.paused) == 0 {
-		return nil
-	}
-	var tasks []string
-	for _, p := range r.paused {
-		tasks = append(tasks, p.Task)
-	}
-	if _, err := pull(ctx, tx, tasks); err != nil {
-		return err
-	}
-	for _, p := range r.paused {
-		if err := notePauseRecalled(ctx, tx, conn, p); err != nil {
-			return err
+	default:
+		if s.State != commands.Paused { // else its agent is found as it stands
+			r.word(heldTask{}, s, false)
 		}
+		r.begun.add(s.Task, s.Attempt)
 	}
-	return parkPaused(ctx, tx, tasks, "peer")
-}
-
-// say notes whether the agents of attempts that are not known here stand still: whoever takes an attempt over follows that.
-func (r *recalling) say(ctx context.Context, tx *store.Tx, conn string) error {
-	for _, p := range r.words {
-		if p.Paused {
-			if err := notePauseRecalled(ctx, tx, conn, p); err != nil {
-				return err
-			}
-		} else if _, err := tx.Exec(ctx, statement("note_recalled_resume"), p.Task, conn, p.Number, p.Reason, p.Actor); err != nil {
-			return fmt.Errorf("recording that task %s went on: %w", p.Task, err)
-		}
-	}
-	return nil
-}
-
-func notePauseRecalled(ctx context.Context, tx *store.Tx, conn string, p Pause) error {
-	var early *time.Time
-	if !p.Expires.IsZero() {
-		early = &p.Expires
-	}
-	if _, err := tx.Exec(ctx, statement("note_recalled_pause"), p.Task, conn, p.Number, p.Reason, p.Actor, early); err != nil {
-		return fmt.Errorf("recording the pause of task %s: %w", p.Task, err)
-	}
-	return nil
 }
 
 // lost is the end of a task of which nothing is here.
@@ -317,7 +266,7 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 		tasks, states, reasons = append(tasks, s.Task), append(states, string(s.State)), append(reasons, string(s.Reason))
 		last, ended = append(last, s.Attempt), append(ended, s.Ended)
 	}
-	if _, err := b.closeAttempts(ctx, tx, "peer", open); err != nil {
+	if err := b.closeRecalled(ctx, tx, open); err != nil {
 		return err
 	}
 	if _, err := pull(ctx, tx, tasks); err != nil {
@@ -353,4 +302,20 @@ func (b *Backlog) endRecalled(ctx context.Context, tx *store.Tx, conn string, li
 		return err
 	}
 	return b.failDependents(ctx, tx, bad)
+}
+
+// endedBefore is how an attempt ended that had begun, of a task whose asker recalls the end.
+const endedBefore = "it ran when the backup was taken that this database was restored from; the end of its task is as its hub recalls it"
+
+// closeRecalled closes the attempts of tasks that end as their asker recalls. They decide nothing, so they are given back; those that
+// had begun are kept as what they are.
+func (b *Backlog) closeRecalled(ctx context.Context, tx *store.Tx, open []closing) error {
+	if _, err := b.closeAttempts(ctx, tx, "peer", open); err != nil {
+		return err
+	}
+	f := fencesOf(open, func(c closing) Fence { return c.fence })
+	if _, err := tx.Exec(ctx, statement("interrupt_recalled"), f.task, f.attempt, commands.Exit{Code: -1, Error: endedBefore}); err != nil {
+		return fmt.Errorf("closing attempts that had begun: %w", err)
+	}
+	return nil
 }

@@ -11,14 +11,18 @@ ON CONFLICT (task, conn) DO UPDATE SET number = coalesce($3::bigint, p.number + 
     times = p.times + (excluded.paused AND NOT p.paused)::int
 WHERE $3::bigint IS NULL OR p.number < $3::bigint
 
--- A pause that the asker recalls is this host's next word, and newer than the asker's own up to $3.
--- name: note_recalled_pause
-INSERT INTO pauses AS p (task, conn, number, paused, reason, actor, early, times) VALUES ($1, $2, $3, true, $4, $5, $6, 1)
-ON CONFLICT (task, conn) DO UPDATE SET number = greatest(p.number + 1, excluded.number), paused = true, reason = excluded.reason, actor = excluded.actor, at = clock_timestamp(), early = excluded.early, times = p.times + 1
-
--- An asker that knows an agent to have gone on has the last word up to $3, too.
--- name: note_recalled_resume
-UPDATE pauses SET number = greatest(number + 1, $3), paused = false, reason = $4, actor = $5, at = clock_timestamp() WHERE task = $1 AND conn = $2 AND paused AND early IS NULL
+-- What the asker recalls of a pause, $4, is this host's next word, and newer than the asker's own up to $3. What was said here since the restore, $8, is newer still. It returns
+-- whether the task is to stand still then; no row: nobody has said so.
+-- name: note_recalled_word
+WITH kept AS (
+    UPDATE pauses SET number = greatest(number, $3) WHERE task = $1 AND conn = $2 AND at >= $8 RETURNING paused
+), noted AS (
+    INSERT INTO pauses AS p (task, conn, number, paused, reason, actor, early, times) SELECT $1, $2, $3::bigint, $4::boolean, $5, $6, $7::timestamptz, $4::boolean::int
+    WHERE NOT EXISTS (SELECT FROM kept) AND ($4::boolean OR $3::bigint > 1 OR EXISTS (SELECT FROM pauses WHERE task = $1 AND conn = $2))
+    ON CONFLICT (task, conn) DO UPDATE SET number = greatest(p.number + 1, excluded.number), paused = excluded.paused, reason = excluded.reason, actor = excluded.actor, at = clock_timestamp(), early = excluded.early, times = p.times + excluded.times
+    RETURNING paused
+)
+SELECT paused FROM kept UNION ALL SELECT paused FROM noted
 
 -- name: early_pauses
 SELECT p.task::text FROM unnest($1::uuid[], $2::uuid[]) AS u (task, conn) JOIN pauses p ON p.task = u.task AND p.conn = u.conn AND p.early IS NOT NULL AND p.paused

@@ -49,3 +49,12 @@ SELECT id::text FROM moved
 SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND NOT has_ended(c.state), false)
 FROM tasks t LEFT JOIN recalled r ON r.task = t.id LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
 WHERE t.id = ANY ($1::uuid[])
+
+-- What agents have asked before the restore, $2, that went on since as far as their asker knows.
+-- name: withdraw_recalled
+UPDATE questions SET outcome = 'withdrawn', reason = $3, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND outcome IS NULL AND asked_at < $2 RETURNING task::text
+
+-- Attempts that had begun were not given back, as they were closed.
+-- name: interrupt_recalled
+UPDATE ended_attempts e SET outcome = 'interrupted', exit = $3 FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
+WHERE e.task = u.task AND e.number = u.attempt AND e.outcome = 'released' AND e.started_at IS NOT NULL
