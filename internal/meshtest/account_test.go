@@ -58,6 +58,29 @@ func TestAnAccountThatMetItsLimitWaits(t *testing.T) {
 	require.Zero(t, p.Spoke.Count(t, `SELECT count(*) FROM account_limits`))
 }
 
+// What a clock that was ahead made wait waits for its time, and not for as much longer as the clock was ahead.
+func TestALimitThatAnEarlyClockHasSetIsBounded(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.paidBy(t, "claude")
+	c := p.claim(t, 1)[0]
+	p.start(t, c)
+	require.True(t, p.end(t, c.Fence, commands.Parked))
+	named := p.paidBy(t, "") // for a moment that somebody has named
+	require.NoError(t, p.Spoke.Exec(`WITH gone AS (DELETE FROM ready WHERE task = $1 RETURNING task, workspace, lane) INSERT INTO due (task, workspace, lane, at) SELECT task, workspace, lane, now() + interval '1 day' FROM gone`, named))
+	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET not_before = not_before + interval '1 hour' WHERE not_before IS NOT NULL`))
+	require.NoError(t, p.Spoke.Exec(`UPDATE due SET at = at + interval '1 hour', made_at = made_at + interval '1 hour'`))
+	require.NoError(t, p.Spoke.Exec(`UPDATE account_limits SET until = until + interval '1 hour', since = since + interval '1 hour'`))
+
+	swept, err := p.backlog.Sweep(t.Context(), time.Hour)
+
+	require.NoError(t, err)
+	require.Less(t, swept.Next, 6*time.Minute)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM account_limits a JOIN due d ON d.task = a.task AND d.at = a.until JOIN tasks t ON t.id = d.task AND t.not_before = d.at
+		WHERE a.until BETWEEN now() + interval '2 minutes' AND now() + interval '5 minutes' AND a.since <= now() AND d.made_at <= now()`))
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM due WHERE task = $1 AND at > now() + interval '24 hours'`, named))
+}
+
 // A limit of an account is the longest of those that its agents met.
 func TestALaterLimitOfAnAccountCounts(t *testing.T) {
 	t.Parallel()

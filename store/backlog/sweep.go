@@ -63,19 +63,19 @@ const heldBack = 100 * time.Millisecond
 
 // sweepable is what a sweep has to do now, and when it has to do more.
 type sweepable struct {
-	ready                                              int
-	tallies, budgets, leases, due, expire, lift, lapse bool
-	next                                               time.Duration
+	ready                                                    int
+	anew, tallies, budgets, leases, due, expire, lift, lapse bool
+	next                                                     time.Duration
 }
 
 func (n sweepable) something() bool {
-	return n.tallies || n.budgets || n.leases || n.due || n.expire || n.lift || n.lapse
+	return n.anew || n.tallies || n.budgets || n.leases || n.due || n.expire || n.lift || n.lapse
 }
 
 func (b *Backlog) toSweep(ctx context.Context, limit time.Duration) (n sweepable, err error) {
 	err = b.db.Read(ctx, "looking for what is due", func(ctx context.Context, conn *pgxpool.Conn) error {
 		var seconds float64
-		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &n.lift, &n.lapse, &seconds)
+		err := conn.QueryRow(ctx, statement("next_sweep"), string(b.db.Self()), limit).Scan(&n.ready, &n.anew, &n.tallies, &n.budgets, &n.leases, &n.due, &n.expire, &n.lift, &n.lapse, &seconds)
 		n.next = time.Duration(seconds * float64(time.Second))
 		return err
 	})
@@ -88,6 +88,7 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		due bool
 		do  func() error
 	}{
+		{now.anew, func() error { return b.waitAnew(ctx) }},
 		{now.tallies, func() error { return b.sumTallies(ctx) }},
 		{now.budgets, func() (err error) { s.Limits, err = b.rollBudgets(ctx); return err }},
 		{now.leases, func() (err error) { s.Reclaimed, err = b.lookAtLeases(ctx); return err }},
@@ -103,6 +104,14 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		}
 	}
 	return nil
+}
+
+// waitAnew bounds what a clock that was ahead has made wait, and was set back since: else a back-off is as much longer as it was ahead.
+func (b *Backlog) waitAnew(ctx context.Context) error {
+	return b.db.Tx(ctx, "bounding what waits by a clock that was ahead", func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Exec(ctx, statement("wait_anew"), sweepBatch)
+		return err
+	})
 }
 
 // liftLimits lets accounts go on whose limit is over.

@@ -545,9 +545,11 @@ CREATE TABLE due (
     workspace  text NOT NULL,
     lane       text NOT NULL,
     phase      text NOT NULL DEFAULT '',
-    at         timestamptz NOT NULL
+    at         timestamptz NOT NULL,
+    made_at    timestamptz                -- since when it waits for a time; null = for a moment that somebody has named
 );
 CREATE INDEX due_at ON due (at);
+CREATE INDEX due_made ON due (made_at) WHERE made_at IS NOT NULL;
 CREATE INDEX due_newest ON due (workspace, task DESC NULLS LAST);
 CREATE INDEX due_lane ON due (workspace, lane, task DESC NULLS LAST);
 CREATE INDEX due_phase ON due (workspace, phase, task DESC NULLS LAST) WHERE phase <> '';
@@ -818,7 +820,7 @@ CREATE TABLE account_limits (
     account    text NOT NULL,
     until      timestamptz NOT NULL,
     task       uuid NOT NULL,                    -- the last one that met it
-    since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    since      timestamptz NOT NULL DEFAULT now(), -- when the one met it that has to wait for longest
     PRIMARY KEY (workspace, account)
 );
 

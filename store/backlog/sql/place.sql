@@ -63,7 +63,7 @@ INSERT INTO audit (workspace, actor, action, object, why) SELECT $2, $3, $4, id:
 WITH t AS (
     SELECT * FROM tasks WHERE id = ANY ($1::uuid[]) AND state = 'queued'
 ), later AS (
-    INSERT INTO due (at, task, workspace, lane, phase) SELECT not_before, id, workspace, lane, phase FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
+    INSERT INTO due (at, made_at, task, workspace, lane, phase) SELECT not_before, CASE WHEN attempt > 0 THEN now() END, id, workspace, lane, phase FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), waiting AS (
     INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
 ), first AS (

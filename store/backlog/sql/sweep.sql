@@ -59,3 +59,14 @@ WITH came AS (
     UNION ALL SELECT workspace, lane, 'ready', count(*) FROM promoted GROUP BY 1, 2
 )
 SELECT FROM promoted
+
+-- What was to wait for a time from a moment on that has not come yet waits for that time from now on: the clock was ahead, and was set back.
+-- name: wait_anew
+WITH ahead AS MATERIALIZED (
+    SELECT t.id, d.at - d.made_at AS wait FROM due d JOIN tasks t ON t.id = d.task WHERE d.made_at > now() ORDER BY d.made_at DESC LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF d SKIP LOCKED
+), waiting AS (
+    UPDATE due d SET at = now() + a.wait, made_at = now() FROM ahead a WHERE d.task = a.id RETURNING d.task, d.at
+), accounts AS (
+    UPDATE account_limits SET until = now() + (until - since), since = now() WHERE since > now()
+)
+UPDATE tasks t SET not_before = w.at, updated_at = clock_timestamp() FROM waiting w WHERE t.id = w.task
