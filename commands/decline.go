@@ -20,15 +20,19 @@ const (
 	DeclinesExpired = "grant_expired" // the grant of the connection has expired
 	DeclinesKind    = "grant_kind"    // the grant does not allow a kind of order
 	DeclinesPolicy  = "policy"        // no runtime of the grant may run anything by the policy of the host
+	DeclinesLane    = "lane"          // the lane of agents is paused or disabled: what is ordered waits
+	DeclinesLimit   = "account_limit" // an account has met a limit of its provider: agents of that account wait
 )
 
 // Declines lists the codes that are known.
-var Declines = []string{DeclinesExpired, DeclinesKind, DeclinesPolicy}
+var Declines = []string{DeclinesExpired, DeclinesKind, DeclinesPolicy, DeclinesLane, DeclinesLimit}
 
 var declineForm, declinedForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`), regexp.MustCompile(`^([a-z][a-z0-9_.]{0,63})?$`)
 
-// Starts reports whether what is declined would start something.
-func (d Decline) Starts() bool { return d.What == "" || d.What == string(SpawnKind) }
+// Starts reports whether what is declined would start something, whatever it is. A limit of an account keeps its agents alone.
+func (d Decline) Starts() bool {
+	return d.Code != DeclinesLimit && (d.What == "" || d.What == string(SpawnKind))
+}
 
 func checkDeclines(list []Decline) error {
 	if len(list) > MaxDeclines {

@@ -27,6 +27,8 @@ type Report struct {
 	As   string `json:"as"` // [SaidDone] or [SaidFailed]
 	Text string `json:"text,omitempty"`
 	Cut  bool   `json:"cut,omitempty"` // it left data or artifacts, too, which did not fit into the message
+	// Final is of a failure: the agent has said that it is of no use to try again, and no attempt follows.
+	Final bool `json:"final,omitempty"`
 }
 
 // An Artifact points to a file that an agent has left on the host of its spoke.
@@ -42,7 +44,6 @@ type Word struct {
 	Report
 	Data      string     `json:"data,omitempty"` // JSON, as it wrote it
 	Artifacts []Artifact `json:"artifacts,omitempty"`
-	Final     bool       `json:"final,omitempty"` // a failure is not retried
 }
 
 // Validate checks w; the error is a [*Refused].
@@ -105,6 +106,9 @@ func (a Artifact) check() error {
 	}
 	return nil
 }
+
+// NoRetry reports whether the agent has said that its failure is of no use to retry.
+func (r *Report) NoRetry() bool { return r != nil && r.Final && r.As == SaidFailed }
 
 // Contradicts says where what the agent has said is not what its supervisor saw; "" where it is.
 func (b *Result) Contradicts() string {

@@ -44,6 +44,12 @@ func (s Standing) declined(d commands.Decline) (r commands.WhyReason) {
 	case commands.DeclinesPolicy:
 		r.Code, r.Fix = commands.CausePolicy, s.said("allow a runtime of the grant, and commands, in policy.yaml; then run spawnmesh spoke policy reload", "its host decides, in its policy.yaml")
 		r.Text = s.said("may start nothing: the policy of this host allows nothing that its grant does", "starts nothing for this hub: the policy of its host allows nothing that the grant there does")
+	case commands.DeclinesLane:
+		r.Code, r.Fix = commands.CauseLane, s.said("", "its host decides; there: ")+"spawnmesh lane resume default"
+		r.Text = s.said("waits with what it orders: the lane of its agents, default, is paused or disabled here", "starts nothing: the lane of its agents is paused or disabled there; what is ordered waits")
+	case commands.DeclinesLimit:
+		r.Code, r.Fix = commands.CauseLimit, s.said("it goes on by itself; at once with: ", "it goes on by itself; at once on its host with: ")+"spawnmesh spoke policy reload"
+		r.Text = s.said("waits with agents of an account that has met a limit of its provider", "has an account that has met a limit of its provider; agents of that account wait")
 	default:
 		r.Code, r.Fix = commands.CauseState, "on its host: spawnmesh doctor"
 		r.Text = fmt.Sprintf("does not take all that this hub orders (%s)", strings.TrimSpace(d.Code+" "+d.What))

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,7 +55,38 @@ func (v AgentView) Clause() string {
 	if !known {
 		clause = "it is " + string(v.State)
 	}
-	return clause + strings.TrimPrefix(v.Sentence(), string(v.State))
+	return clause + v.by() + strings.TrimPrefix(v.Sentence(), string(v.State)) + v.word()
+}
+
+// exhausted are the words for reasons by which no attempt follows.
+var exhausted = map[commands.Reason]string{
+	commands.RetriesExhausted:  "no retry is left",
+	commands.ReclaimsExhausted: "it was lost too often",
+}
+
+// by is the reason of an end whose summary does not tell it, in brackets; "" where that does, or there is none.
+func (v AgentView) by() string {
+	r, ok := commands.ReadResult(v.Result)
+	switch {
+	case !ok, v.Reason == commands.NoReason, r.Exit.Breach != nil:
+		return ""
+	case slices.Contains([]commands.Reason{commands.KillRequested, commands.CancelRequested, commands.Operator, commands.LinkRevoked, commands.CommandExpired, commands.DeadlineElapsed}, v.Reason):
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", cmp.Or(exhausted[v.Reason], endedBy[v.Reason], string(v.Reason)))
+}
+
+// word is what the agent itself has said of its end, as words of its own; "" where it has said nothing.
+func (v AgentView) word() string {
+	r, _ := commands.ReadResult(v.Result)
+	switch said := r.Reported; {
+	case said == nil:
+		return ""
+	case said.NoRetry():
+		return strings.TrimSuffix("; it said that it has failed and a retry is of no use: "+oneLine(said.Text), ": ")
+	default:
+		return strings.TrimSuffix(fmt.Sprintf("; it said %q: %s", said.As, oneLine(said.Text)), ": ")
+	}
 }
 
 // oneLine is a text of somebody else in one line: it may not look like lines of ours.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -95,4 +96,82 @@ func TestWhyAnAgentWaitsForAGrant(t *testing.T) {
 	beat(commands.Decline{Code: commands.DeclinesKind, What: string(commands.KillKind)}, commands.Decline{Code: "tide", What: string(commands.SpawnKind)})
 	meshtest.Await(t, "a reason of a newer spoke", func() bool { return why()[0].Text == "attic does not take all that this hub orders (tide agent.spawn)" })
 	require.Len(t, why(), 1, "that it takes no kill does not keep it from its start")
+}
+
+// A spoke that takes orders and starts none of them for a lane or an account of its host says so to both sides, and how many of
+// a hub's own agents wait; what else waits there is not told.
+func TestAHubKnowsThatALaneHoldsItsAgents(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	attic := m.Spokes["attic"]
+	lane := func(state string) {
+		attic.Do(t, "PATCH", "/api/v1/workspaces/main/lanes/default", map[string]any{"state": state, "reason": "the test says so"}, nil)
+	}
+	says := func(code commands.Cause, there, here, host string) {
+		t.Helper()
+		meshtest.Await(t, "that the hub knows", func() bool { return reasonsOf(t, m.Hub.Instance, "attic")[code] != "" })
+		require.Contains(t, reasonsOf(t, m.Hub.Instance, "attic")[code], there)
+		require.Contains(t, reasonsOf(t, attic.Instance, "lab")[code], here)
+		var v struct{ Reasons []commands.WhyReason }
+		attic.Do(t, "GET", "/api/v1/instance", nil, &v)
+		said := ""
+		for _, r := range v.Reasons {
+			if r.Code == code {
+				said += r.Text + "; " + r.Fix
+			}
+		}
+		require.Contains(t, said, host)
+	}
+	nothing := func() {
+		t.Helper()
+		meshtest.Await(t, "that the hub knows of the end", func() bool { return len(reasonsOf(t, m.Hub.Instance, "attic")) == 0 })
+		require.Empty(t, reasonsOf(t, attic.Instance, "lab"))
+	}
+	lane("paused")
+	says(commands.CauseLane, "starts nothing: the lane of its agents is paused or disabled there; what is ordered waits", "spawnmesh lane resume default", "starts nothing: lane default, of agents, is paused or disabled; spawnmesh lane resume default")
+	for _, title := range []string{"a", "b", "c"} {
+		attic.Do(t, "POST", "/api/v1/workspaces/main/tasks", map[string]any{"items": []map[string]any{{"title": title, "lane": "other"}}}, nil)
+	}
+	first, second := m.Noop(t, "attic"), m.Noop(t, "attic")
+	meshtest.Await(t, "what waits", func() bool {
+		return m.View(t, "attic").Queued == 2 && attic.Count(t, `SELECT sum(n)::int FROM counted WHERE what = 'ready'`) == 5
+	})
+	attic.Exec(t, `NOTIFY spawnmesh_changed`)
+	require.Equal(t, 2, m.View(t, "attic").Queued, "cards of the host are none of it")
+	lane("active")
+	m.Wait(t, first)
+	m.Wait(t, second)
+	nothing()
+
+	attic.Exec(t, `INSERT INTO account_limits (workspace, account, until, task) VALUES ('main', 'claude', clock_timestamp() + interval '1 hour', gen_random_uuid())`)
+	m.Noop(t, "attic") // what is written is looked at
+	says(commands.CauseLimit, "has an account that has met a limit of its provider; agents of that account wait", "spawnmesh spoke policy reload", "waits with agents of 1 accounts that have met a limit of their provider")
+	attic.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+	nothing()
+}
+
+// What a policy has refused is known where the next order for it is written, also where the spoke was named; what was refused says
+// what would change it, and its result says by whom.
+func TestARefusalIsRemembered(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	attic := m.Spokes["attic"]
+	require.NoError(t, os.WriteFile(policy.File(attic.Dir), []byte(meshtest.Loose("version: 1\nruntimes: []\n")), 0o600))
+	attic.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+	meshtest.Await(t, "that the hub knows the policy", func() bool { return reasonsOf(t, m.Hub.Instance, "attic")[commands.CausePolicy] != "" })
+
+	refused := m.Wait(t, m.Noop(t, "attic"))
+
+	require.True(t, refused.Refused())
+	var why struct{ Reasons []commands.WhyReason }
+	m.Hub.Do(t, "GET", "/api/v1/tasks/"+refused.Task+"/why", nil, &why)
+	require.Equal(t, "attic says: "+refused.Refusals[0].Hint, why.Reasons[0].Fix)
+	var result api.TaskResult
+	m.Hub.Do(t, "GET", "/api/v1/tasks/"+refused.Task+"/result", nil, &result)
+	require.Len(t, result.Refusals, 1)
+	require.Equal(t, string(commands.Policy), result.Refusals[0].Code)
+	require.NotEmpty(t, result.Refusals[0].Why)
+	var v api.Schedule
+	m.Hub.Do(t, "POST", "/api/v1/schedules", api.NewSchedule{Name: "nightly", Cron: "0 3 * * *", Task: api.NewTask{Runtime: api.Noop, Spoke: "attic"}}, &v)
+	require.Equal(t, "the policy of attic has refused this program", v.Note)
 }

@@ -55,7 +55,11 @@ func (w *whyAgent) ended() {
 	switch {
 	case w.RetriedAs != "":
 		w.add(commands.CauseOrder, nil, "spawnmesh why "+commands.ShortID(w.RetriedAs), "it was ordered anew")
-	case w.State == commands.Completed || w.Refused():
+	case w.Refused():
+		if last := len(w.Refusals) - 1; last >= 0 && w.Refusals[last].Hint != "" {
+			r.Fix = w.Refusals[last].Spoke + " says: " + oneLine(w.Refusals[last].Hint)
+		}
+	case w.State == commands.Completed:
 	case w.NotRetried != nil:
 		n := w.NotRetried
 		w.add(commands.CauseOrder, nil, n.Hint+": "+commands.ShellLine(append([]string{"spawnmesh"}, n.Run...)), "%s", n.Why)

@@ -172,3 +172,44 @@ func TestWhatIsGoneInWords(t *testing.T) {
 		require.Equal(t, want, hub.AgentView{Mirror: m}.Clause())
 	}
 }
+
+// Why an agent ended tells the reason where its summary does not, and what the agent itself said.
+func TestWhyAnAgentEnded(t *testing.T) {
+	t.Parallel()
+	exit := func(code int) commands.Exit { return commands.Exit{Code: code} }
+	for want, r := range map[string]commands.Result{
+		"it has failed (overran its estimate): ended by SIGTERM":     {State: commands.Failed, Reason: commands.Overrun, Exit: commands.Exit{Code: -1, Signal: "SIGTERM"}},
+		"it has failed (no retry is left): exit code 3":              {State: commands.Failed, Reason: commands.RetriesExhausted, Exit: exit(3)},
+		"it has failed (it was lost too often): the host went down":  {State: commands.Failed, Reason: commands.ReclaimsExhausted, Exit: commands.Exit{Code: -1, Error: "the host went down"}},
+		"it was cancelled: killed":                                   {State: commands.Cancelled, Reason: commands.KillRequested},
+		"it has expired: ended at its timeout":                       {State: commands.Expired, Reason: commands.DeadlineElapsed},
+		"it has failed: out of memory: 70 MiB of 64 MiB":             {State: commands.Failed, Reason: commands.OOMKilled, Exit: commands.Exit{Code: -1, Signal: "SIGKILL", Breach: &commands.Breach{Limit: commands.OOMKilled, Unit: "bytes", Allowed: 64 << 20, Measured: 70 << 20}}},
+		"it has failed: exit code 3":                                 {State: commands.Failed, Exit: exit(3)},
+		"it has completed; it said \"done\": fixed 3 files":          {State: commands.Completed, Exit: exit(0), Reported: &commands.Report{As: commands.SaidDone, Text: "fixed\n3 files"}},
+		"it has failed: exit code 1; it said \"failed\": no network": {State: commands.Failed, Exit: exit(1), Reported: &commands.Report{As: commands.SaidFailed, Text: "no network"}},
+		"it has failed: exit code 1; it said that it has failed and a retry is of no use: no such branch": {State: commands.Failed, Exit: exit(1),
+			Reported: &commands.Report{As: commands.SaidFailed, Text: "no such branch", Final: true}},
+	} {
+		r.Summary = r.Sentence()
+		raw, err := json.Marshal(r)
+		require.NoError(t, err)
+		v := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: r.State, Reason: r.Reason, Result: raw, ConnState: store.Active}}
+
+		require.Equal(t, want, hub.Why(v, linked(nil))[0].Text)
+		require.Equal(t, want, hub.WhyHere(v, hub.Host{})[0].Text)
+	}
+}
+
+// An agent that a limit of its provider has parked is said to wait for what it met.
+func TestWhatAParkedAgentHasMet(t *testing.T) {
+	t.Parallel()
+	for code, met := range map[int]string{75: "(exit code 75);", 1: "(exit code 1, and its output has words of limit_patterns in the policy there);"} {
+		v := hub.AgentView{Mirror: store.Mirror{State: commands.Queued, Reason: commands.Limit, Attempt: 1, Attempts: []commands.Ended{{Attempt: 1, Outcome: commands.Parked, Exit: commands.Exit{Code: code}, Next: 1}}}}
+
+		next := v.NextTry()
+
+		require.Equal(t, commands.CauseLimit, next.Code)
+		require.Contains(t, next.Text, met)
+		require.EqualValues(t, 1, next.Until.UnixMilli())
+	}
+}

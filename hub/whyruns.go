@@ -19,12 +19,7 @@ func (w *whyAgent) runs() {
 		said += ", as " + w.Spoke + " last said"
 	}
 	w.add(w.standing(), cmp.Or(w.StartedAt, &w.UpdatedAt), "", "%s", said)
-	if w.Overrun {
-		w.add(commands.CauseState, nil, "", "it runs much longer than estimated; its spoke ends it where it tells no progress")
-	}
-	if told, fix := w.Stalls(); told != "" {
-		w.add(commands.CauseState, nil, fix, "%s", told)
-	}
+	w.slow()
 	switch {
 	case w.refused():
 	case heard && c.Full:

@@ -139,7 +139,7 @@ func (w *whyAgent) atSpoke() {
 		w.add(commands.CauseIsolation, nil, "on its host: spawnmesh doctor", "%s cannot confine agents as its policy demands", w.Spoke)
 	}
 	if w.Attempt > 0 {
-		w.next()
+		w.list = append(w.list, w.NextTry())
 	} else if c.Running >= c.Slots {
 		text := fmt.Sprintf("it waits for a free slot on %s, which has %d", w.Spoke, c.Slots)
 		if w.Before != nil {
@@ -151,21 +151,5 @@ func (w *whyAgent) atSpoke() {
 		// As it is typed there: the options of this call are about this hub.
 		w.add(commands.CauseState, w.AcceptedAt, "where that stays, every reason is seen on its host: spawnmesh why "+commands.ShortID(w.Task),
 			"it waits for %s to start it, which had %d of its %d slots taken when it last said so", w.Spoke, c.Running, c.Slots)
-	}
-}
-
-// next says that it waits for its next try.
-func (w *whyAgent) next() {
-	r := &commands.WhyReason{}
-	if w.Reason == commands.Limit {
-		r = w.add(commands.CauseLimit, nil, "", "its last run met a limit that is not its host's (exit code 75); no retry was spent, and it goes on by itself")
-	} else {
-		r = w.add(commands.CauseNotBefore, nil, "", "it waits for its next try")
-	}
-	for _, e := range w.Attempts {
-		if e.Attempt == w.Attempt && e.Next > 0 {
-			at := time.UnixMilli(e.Next)
-			r.Until = &at
-		}
 	}
 }

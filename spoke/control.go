@@ -140,7 +140,7 @@ func (s *Spoke) viewOfHub(ctx context.Context, c federation.Status, grants map[s
 	if c.State.Ended() {
 		return v, nil
 	}
-	v.Declines = declines(v.Grant, s.Policy.Now(), time.Now())
+	v.Declines = append(declines(v.Grant, s.Policy.Now(), time.Now()), waits(s.ready.forHubs())...)
 	held, err := s.DB.FrozenHere(ctx, c.ID)
 	if held != nil {
 		v.Frozen, v.FrozenScope = &held.Freeze, held.Scope

@@ -46,7 +46,7 @@ func cutWord(f backlog.Fence, e backlog.End) *commands.Word {
 	if w == nil || w.Data == "" && w.Artifacts == nil || checkEnd(f, e) == nil {
 		return w
 	}
-	return &commands.Word{Report: commands.Report{As: w.As, Text: w.Text, Cut: true}, Final: w.Final}
+	return &commands.Word{Report: commands.Report{As: w.As, Text: w.Text, Cut: true, Final: w.Final}}
 }
 
 // finish writes the end. When the fence no longer holds, a kill may have taken

@@ -24,8 +24,9 @@ func TestAnEndThatIsTooLargeIsNotTold(t *testing.T) {
 		Exit:   commands.Exit{Code: -1, Signal: "SIGKILL", Error: control(1000), Limits: control(1000)},
 		Reaped: slices.Repeat([]commands.Process{{Pid: 1 << 22, Command: control(64)}}, attempt.MaxReaped)}
 	require.NoError(t, checkEnd(f, e))
-	e.Word = &commands.Word{Report: commands.Report{As: commands.SaidDone, Text: "all of it"}, Data: `"` + strings.Repeat("x", 60<<10) + `"`, Final: true}
-	require.Equal(t, &commands.Word{Report: commands.Report{As: commands.SaidDone, Text: "all of it", Cut: true}, Final: true}, cutWord(f, e), "the result says that there was more")
+	e.Word = &commands.Word{Report: commands.Report{As: commands.SaidDone, Text: "all of it"}, Data: `"` + strings.Repeat("x", 60<<10) + `"`}
+	e.Word.Final = true
+	require.Equal(t, &commands.Word{Report: commands.Report{As: commands.SaidDone, Text: "all of it", Cut: true, Final: true}}, cutWord(f, e), "the result says that there was more")
 	e.Word.Data = `"x"`
 	require.Same(t, e.Word, cutWord(f, e))
 	e.Word = nil

@@ -162,6 +162,9 @@ func (d Desk) Provenance(ctx context.Context, v AgentView) (store.Provenance, er
 	return d.db.ProvenanceOf(ctx, v.Conn, v.Command)
 }
 
+// Runs reports whether a spoke runs here.
+func (d Desk) Runs() bool { return d.live != nil }
+
 // Why says why an agent does not start, and every reason for it; briefly, without what it was given, what it wrote and what
 // the policy has against it.
 func (d Desk) Why(ctx context.Context, text, actor string, brief bool) (backlog.Why, error) {
@@ -176,7 +179,7 @@ func (d Desk) Why(ctx context.Context, text, actor string, brief bool) (backlog.
 	case why.Task.State == commands.AwaitingInput:
 		return why, d.asks(ctx, &why)
 	case why.Task.State != commands.Queued:
-		return why.Ended(), nil
+		return why, nil
 	}
 	before, err := ws.Before(ctx, why.Task.ID)
 	if err != nil {

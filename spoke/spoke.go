@@ -207,12 +207,12 @@ func (s *Spoke) Close(ctx context.Context) {
 	}
 }
 
-// load is what a heartbeat tells a hub about the work that is done here: how busy
-// this spoke is with all hubs together, which agents are its own, and what is not taken of it.
+// load is what a heartbeat tells a hub about the work that is done here: how many slots all hubs
+// together have in use, which agents are its own, and what is not taken of it.
 func (s *Spoke) load(conn string, g store.GrantTerms) commands.Heartbeat {
-	rules := s.Policy.Now()
-	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: int(s.ready.counted.Load()), Capabilities: rules.Offers(), Policy: rules.ID(),
-		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Declines: declines(g, rules, time.Now()), Agents: s.live.beats(conn)}
+	rules, told := s.Policy.Now(), s.ready.forHubs()
+	return commands.Heartbeat{Slots: s.Slots, Running: s.live.count(), Queued: told.Waiting[conn], Capabilities: rules.Offers(), Policy: rules.ID(),
+		KillLevel: s.kernel.Level, Isolation: cmp.Or(s.isolation(), commands.IsolationUnmet), Stopping: s.stopping.Load(), StartsNone: s.startsNone(), LeaseMS: s.Lease.Milliseconds(), Declines: append(declines(g, rules, time.Now()), waits(told)...), Agents: s.live.beats(conn)}
 }
 
 // endWork ends, in the transaction that ends a connection, what its peer asked

@@ -82,7 +82,7 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 		s.work.Send()
 	}
 	s.swept.Store(time.Now().UnixMilli())
-	return max(min(swept.Next, s.lookForOverruns(ctx)), 10*time.Millisecond)
+	return max(min(swept.Next, s.lookForOverruns(ctx), s.lookForHubs(ctx)), 10*time.Millisecond)
 }
 
 // lastSweep is when everything that was due was moved; zero = not yet.

@@ -95,6 +95,7 @@ func TestAFailureMayBeFinal(t *testing.T) {
 	r := endOf(t, m, task)
 	require.Equal(t, []any{commands.Failed, 1, "the repository is empty"}, []any{r.State, r.Attempt, r.Reported.Text})
 	require.Empty(t, r.Contradicts())
+	require.True(t, r.Reported.NoRetry(), "its hub sees why no attempt followed")
 
 	task, c, dir = working(t, m, 3)
 	require.NoError(t, c.Do(t.Context(), "POST", "/v1/fail", door.Failed{Reason: "the network is down"}, nil))
@@ -114,5 +115,5 @@ func TestTheLastWordIsTheStoredOne(t *testing.T) {
 
 	r := endOf(t, m, task)
 	require.Equal(t, 1, r.Attempt, "it is not tried again")
-	require.Equal(t, &commands.Report{As: commands.SaidFailed, Text: "of no use"}, r.Reported)
+	require.Equal(t, &commands.Report{As: commands.SaidFailed, Text: "of no use", Final: true}, r.Reported)
 }

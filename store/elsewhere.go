@@ -53,14 +53,15 @@ type Elsewhere struct{ Task, Conn string }
 //
 // What a spoke refuses and the hub had placed is ordered again: elsewhere returns the
 // spokes that can run a spawn now, those that refused it included. It is given the
-// refusal, and asked at most once for each spawn, inside the transaction.
+// refusal, and asked at most once for each spawn, inside the transaction; of one that was ordered from a spoke by its
+// name it only learns.
 func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(context.Context, *Tx, Standing, []*Incoming) error {
 	return func(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 		for _, m := range batch { // this may be a second run
 			m.Effect = nil
 		}
 		f := foldAll(batch)
-		again, err := f.refused(ctx, tx, from)
+		again, err := f.refused(ctx, tx, from, elsewhere)
 		if err == nil && len(again) > 0 {
 			again, err = placeAgain(ctx, tx, again, elsewhere)
 		}
@@ -95,7 +96,7 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 // refused returns the refusals of orders that may go to another spoke. Where there
 // are some it locks the mirrors of all folds: those that move later come in the
 // order of tasks with the others.
-func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, error) {
+func (f *folds) refused(ctx context.Context, tx *Tx, from Standing, elsewhere func(*commands.Spawn, Refusal) []Candidate) ([]reorder, error) {
 	byCommand := map[string]*fold{}
 	for _, x := range f.order {
 		if x.refusal != nil && !x.accepted && slices.Contains(othersMay, x.refusal.Code) {
@@ -117,10 +118,10 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 		return nil, fmt.Errorf("locking the mirrors of a batch: %w", err)
 	}
 	// An order that was to be killed is given to nobody any more, also where that was refused.
-	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at, coalesce(v.box, '') FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
+	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at, m.anywhere, coalesce(v.box, '') FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
 		JOIN mirrors m ON m.command = u.command AND m.conn = $1 AND encode(m.command_digest, 'hex') = u.digest
 		LEFT JOIN order_values v ON v.task = m.task
-		WHERE m.anywhere AND m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task`, from.ID, ids, digests)
+		WHERE m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task`, from.ID, ids, digests)
 	if err != nil {
 		return nil, fmt.Errorf("reading refused orders: %w", err)
 	}
@@ -128,9 +129,15 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 	var command, task string
 	var spawn *commands.Spawn
 	var expires time.Time
+	var anywhere bool
 	var box []byte
-	_, err = pgx.ForEachRow(rows, []any{&command, &task, &spawn, &expires, &box}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&command, &task, &spawn, &expires, &anywhere, &box}, func() error {
 		x := byCommand[command]
+		if !anywhere {
+			elsewhere(spawn, x.refusedBy(from)) // which notes it: its spoke was named, so nobody else gets it
+			spawn = nil
+			return nil
+		}
 		if life := expires.Sub(from.Now); life >= time.Second && (x.task == "" || x.task == task) {
 			x.task, spawn.Task = task, task
 			values, err := tx.db.keptValues(spawn, box)
@@ -139,14 +146,18 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing) ([]reorder, 
 				spawn = nil
 				return nil
 			}
-			b := x.refusal
-			list = append(list, reorder{fold: x, spawn: spawn, values: values, life: life,
-				refusal: Refusal{Conn: from.ID, Spoke: from.Name, Code: b.Code, Why: b.Why, Hint: b.Hint, Policy: b.Policy, At: from.Now}})
+			list = append(list, reorder{fold: x, spawn: spawn, values: values, life: life, refusal: x.refusedBy(from)})
 		}
 		spawn = nil
 		return nil
 	})
 	return list, err
+}
+
+// refusedBy is the refusal of a fold by the spoke that it came from.
+func (x *fold) refusedBy(from Standing) Refusal {
+	b := x.refusal
+	return Refusal{Conn: from.ID, Spoke: from.Name, Code: b.Code, Why: b.Why, Hint: b.Hint, Policy: b.Policy, At: from.Now}
 }
 
 // placeAgain chooses who gets what was refused, and leaves out what nobody is

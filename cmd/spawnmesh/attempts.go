@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub"
 )
 
 // outcomes say how an attempt ended that another one follows.
@@ -75,22 +74,4 @@ func attemptLine(e commands.Ended) string {
 		line += ": " + r
 	}
 	return line
-}
-
-// waitsForNext says that the next attempt waits, and until when.
-func waitsForNext(v hub.AgentView) string {
-	if v.Reason == commands.Limit {
-		return "its last run met a limit that is not its host's (exit code 75); no retry was spent, and it goes on by itself" + nextTry(v)
-	}
-	return "it waits for its next try" + nextTry(v)
-}
-
-// nextTry says until when the next attempt waits, "" when that is not known.
-func nextTry(v hub.AgentView) string {
-	for _, e := range v.Attempts {
-		if e.Attempt == v.Attempt && e.Next > 0 {
-			return ", not before " + time.UnixMilli(e.Next).Local().Format(time.DateTime)
-		}
-	}
-	return ""
 }

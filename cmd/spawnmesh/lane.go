@@ -19,7 +19,11 @@ func (a *app) laneCommand() *cobra.Command {
 there when a task names it, active, with the weight 1.
 
 paused: nothing is claimed. draining: what is there is claimed, new tasks are
-refused. disabled: both.`,
+refused. disabled: both.
+
+Agents that hubs order stand in the lane default of the workspace main. Paused or
+disabled it lets them wait. Draining holds none of them back: orders of hubs go on to
+come in and to run.`,
 	}
 	a.inWorkspace(c)
 	list := &cobra.Command{
@@ -76,6 +80,9 @@ func (a *app) changeLane(ctx context.Context, name string, change api.LaneChange
 			return err
 		}
 		l := laneFrom(v)
+		if l.State == "draining" && l.Name == backlog.DefaultLane && a.workspace == backlog.MainWorkspace {
+			fmt.Fprintf(a.err, "orders of hubs still come into this lane and run; to let them wait: %s\n", a.line("lane", "pause", l.Name, "--reason", "WHY"))
+		}
 		if a.forPeople() {
 			_, err := fmt.Fprintf(a.out, "lane %s is %s, weight %d; %d queued, %d claimed\n", l.Name, l.State, l.Weight, l.Queued, l.Claimed)
 			return err

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // openOnHub says of an agent that has not ended what it waits for, or that it
@@ -31,7 +29,9 @@ func (a *app) reasonLines(list []commands.WhyReason) string {
 		switch r.Code {
 		case commands.CauseEnded, commands.CauseState:
 		case commands.CauseKill:
-			part += " (" + clock(r.Since) + ")"
+			if r.Since != nil {
+				part += " (" + clock(r.Since) + ")"
+			}
 		default:
 			part += span(r.Since, r.Until)
 		}
@@ -49,31 +49,6 @@ func (a *app) reasonLines(list []commands.WhyReason) string {
 		parts = append(parts, part)
 	}
 	return strings.Join(parts, "\n")
-}
-
-// whyHere says how an agent stands that runs, or ran, on this host, in the words of
-// its spoke; "" where it waits, which has reasons, and for more than its next try.
-func whyHere(v agentView, w backlog.Why, runs bool) string {
-	until := w.Task.LeaseUntil
-	switch {
-	case v.State.Terminal() && v.ConnState.Ended():
-		return fmt.Sprintf("%s; the connection with %s is %s", v.Clause(), v.Hub, v.ConnState)
-	case v.State.Terminal():
-		return v.Clause()
-	case v.State == commands.Queued && v.Attempt > 0 && len(w.Reasons) == 1 && w.Reasons[0].Code == commands.CauseNotBefore:
-		return waitsForNext(v.AgentView)
-	case until == nil:
-		return ""
-	case runs:
-		here := fmt.Sprintf("%s here, as attempt %d", v.Clause(), v.Attempt)
-		if told, _ := v.Stalls(); told != "" {
-			here += "; " + told
-		}
-		return here
-	case time.Now().Before(*until):
-		return fmt.Sprintf("it was running here as attempt %d, and no spoke runs: one that is started before %s goes on with it", v.Attempt, clock(until))
-	}
-	return fmt.Sprintf("it was running here as attempt %d until no spoke ran any more; its lease ended at %s, and its shim has ended it then", v.Attempt, clock(until))
 }
 
 // statusOnHost says what else the host of an open agent may want to know.

@@ -12,7 +12,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/store"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // An agent whose host is gone is running as far as its hub knows. What the hub
@@ -82,32 +81,35 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 	}
 }
 
-// The host of an agent reads how it stands here, not how a backlog would say it.
+// The host of an agent reads how it stands here as its hub would say it, and what keeps it.
 func TestHowAnAgentStandsOnItsHost(t *testing.T) {
 	t.Parallel()
 	at := func(d time.Duration) *time.Time { u := time.Now().Add(d); return &u }
+	frozen := commands.WhyReason{Code: commands.CauseFreeze, Text: "instance is frozen"}
 	for name, test := range map[string]struct {
 		state commands.State
 		conn  store.ConnState
 		until *time.Time
-		runs  bool
+		away  bool
 		want  string
 		waits []commands.WhyReason
 	}{
-		"it waits":                      {commands.Queued, store.Active, nil, true, `^$`, nil},
-		"it waits for its next try":     {commands.Queued, store.Active, nil, true, `^it waits for its next try, not before \S+ \S+$`, []commands.WhyReason{{Code: commands.CauseNotBefore}}},
-		"it waits for more":             {commands.Queued, store.Active, nil, true, `^$`, []commands.WhyReason{{Code: commands.CauseFreeze}, {Code: commands.CauseNotBefore}}},
-		"it runs":                       {commands.Running, store.Active, at(time.Hour), true, `^it is running here, as attempt 2$`, nil},
-		"its spoke is away":             {commands.Running, store.Active, at(time.Hour), false, `^it was running here as attempt 2, and no spoke runs: one that is started before \S+ \S+ goes on with it$`, nil},
-		"its spoke is away too long":    {commands.Running, store.Active, at(-time.Minute), false, `^it was running here as attempt 2 until no spoke ran any more; its lease ended at \S+ \S+, and its shim has ended it then$`, nil},
-		"it has ended":                  {commands.Completed, store.Active, nil, true, `^it has completed$`, nil},
-		"it was ended by its hub's end": {commands.Cancelled, store.Revoked, nil, true, `^it was cancelled; the connection with lab is revoked$`, nil},
+		"it waits":                      {state: commands.Queued, conn: store.Active, want: `^nothing keeps it: it is about to be started$`},
+		"it waits for its next try":     {state: commands.Queued, conn: store.Active, want: `^it waits for its next try \(until \S+ \S+\)$`, waits: []commands.WhyReason{{Code: commands.CauseNotBefore}}},
+		"it waits for more":             {state: commands.Queued, conn: store.Active, want: `^instance is frozen\nit waits for its next try \(until \S+ \S+\)$`, waits: []commands.WhyReason{frozen, {Code: commands.CauseNotBefore}}},
+		"it runs":                       {state: commands.Running, conn: store.Active, until: at(time.Hour), want: `^it is running here, as attempt 2$`},
+		"it asks":                       {state: commands.AwaitingInput, conn: store.Active, until: at(time.Hour), want: `^which one\?$`, waits: []commands.WhyReason{{Code: commands.CauseQuestion, Text: "which one?"}, {Code: commands.CauseLease}}},
+		"it is paused":                  {state: commands.Paused, conn: store.Active, want: `^it is paused$`, waits: []commands.WhyReason{{Code: commands.CauseState}}},
+		"its spoke is away":             {state: commands.Running, conn: store.Active, until: at(time.Hour), away: true, want: `^it was running here as attempt 2, and no spoke runs: one that is started in time goes on with it \(until \S+ \S+\): .*spoke run$`},
+		"its spoke is away too long":    {state: commands.Running, conn: store.Active, until: at(-time.Minute), away: true, want: `^it was running here as attempt 2 until no spoke ran any more; its lease has ended, and its shim has ended it then \(until \S+ \S+\): .*spoke run$`},
+		"it has ended":                  {state: commands.Completed, conn: store.Active, want: `^it has completed$`},
+		"it was ended by its hub's end": {state: commands.Cancelled, conn: store.Revoked, want: `^it was cancelled\nthe connection with lab is revoked$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{State: test.state, ConnState: test.conn, Attempt: 2, Attempts: []commands.Ended{{Attempt: 2, Next: 1}}}}, Hub: "lab"}
+			v := hub.AgentView{Mirror: store.Mirror{Task: "7", State: test.state, ConnState: test.conn, Attempt: 2, Attempts: []commands.Ended{{Attempt: 2, Next: 1}}}}
 
-			said := whyHere(v, backlog.Why{Task: backlog.Task{LeaseUntil: test.until}, Reasons: test.waits}, test.runs)
+			said := (&app{}).reasonLines(hub.WhyHere(v, hub.Host{Hub: "lab", Runs: !test.away, Lease: test.until, Reasons: test.waits}))
 
 			require.Regexp(t, test.want, said)
 		})

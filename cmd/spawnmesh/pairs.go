@@ -21,6 +21,9 @@ func (p *pairs) add(name, value string) {
 func (p *pairs) addWord(r commands.Result) {
 	if said := r.Reported; said != nil {
 		p.add("agent says", strings.TrimSuffix(said.As+": "+said.Text, ": "))
+		if said.NoRetry() {
+			p.add("not retried", "the agent has said that a retry is of no use")
+		}
 		p.add("but", r.Contradicts())
 		if said.Cut {
 			p.add("left out", "data and artifacts of the agent: with its output they did not fit into one message")

@@ -9,6 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) resultCommand() *cobra.Command {
@@ -59,6 +60,10 @@ func resultPairs(v api.TaskResult) (list pairs) {
 		list.add("exit code", strconv.Itoa(*v.ExitCode))
 	}
 	list.add("summary", v.Summary)
+	for _, r := range v.Refusals {
+		list.add("refused", store.Refusal{Spoke: r.Spoke, Code: commands.Code(r.Code), Why: r.Why}.String())
+		list.add("hint", saidBy(r.Spoke, r.Hint))
+	}
 	list.addWord(wordIn(v))
 	list.add("ended", stamp(&v.CompletedAt, nil))
 	list.add("retry of", shortOf(v.RetryOf))
@@ -77,7 +82,7 @@ func resultPairs(v api.TaskResult) (list pairs) {
 func wordIn(v api.TaskResult) commands.Result {
 	r := commands.Result{State: commands.State(v.State), Data: v.Data}
 	if said := v.Reported; said.As != "" {
-		r.Reported = &commands.Report{As: string(said.As), Text: said.Text, Cut: said.Cut}
+		r.Reported = &commands.Report{As: string(said.As), Text: said.Text, Cut: said.Cut, Final: said.Final}
 	}
 	for _, f := range v.Artifacts {
 		r.Artifacts = append(r.Artifacts, commands.Artifact{Name: f.Name, Path: f.Path, Size: f.Size, SHA256: f.Sha256})

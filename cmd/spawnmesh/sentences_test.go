@@ -102,7 +102,11 @@ func TestEachAttemptIsShown(t *testing.T) {
 		v := hub.AgentView{Mirror: tt.mirror}
 
 		require.Equal(t, tt.lines, attemptsOf(agentView{AgentView: v}), name)
-		require.Equal(t, tt.next, nextTry(v), name)
+		next := ""
+		if until := v.NextTry().Until; until != nil {
+			next = ", not before " + clock(until)
+		}
+		require.Equal(t, tt.next, next, name)
 	}
 }
 

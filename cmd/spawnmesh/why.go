@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 func (a *app) whyCommand() *cobra.Command {
@@ -120,41 +118,7 @@ func (a *app) whyAgent(ctx context.Context, c *control.Client, v agentView) erro
 		return err
 	case !a.forPeople():
 		return a.print(w, []any{w}, table{names: []string{v.Task}})
-	case v.Hub != "" && v.State != commands.AwaitingInput:
-		return a.printWhyHere(ctx, v, reasonsOf(w))
 	}
 	_, err = fmt.Fprintln(a.out, printable(a.reasonLines(each(w.Reasons, reasonFrom))))
-	return err
-}
-
-// reasonsOf is why an agent does not start, as of any other task.
-func reasonsOf(w api.TaskWhy) backlog.Why {
-	why := backlog.Why{Task: backlog.Task{ID: w.ID, Title: w.Title, State: commands.State(w.State), Reason: commands.Reason(w.StateReason)}, Claimable: w.Claimable}
-	if !w.LeaseUntil.IsZero() {
-		why.Task.LeaseUntil = &w.LeaseUntil
-	}
-	why.Reasons, why.By = each(w.Reasons, reasonFrom), each(w.By, claimerFrom)
-	return why
-}
-
-// printWhyHere shows a person how an agent of this host stands.
-func (a *app) printWhyHere(ctx context.Context, v agentView, w backlog.Why) error {
-	runs, err := a.hostRuns(ctx)
-	if err != nil {
-		return err
-	}
-	said := whyHere(v, w, runs)
-	if said == "" {
-		err := a.printWhy(w)
-		for _, e := range v.ends() {
-			_, more := fmt.Fprintf(a.out, "  a %s was %s\n", e[0], printable(e[1]))
-			err = cmp.Or(err, more)
-		}
-		return err
-	}
-	for _, e := range v.ends() {
-		said += "; a " + e[0] + " was " + e[1]
-	}
-	_, err = fmt.Fprintln(a.out, printable(said))
 	return err
 }

@@ -760,8 +760,11 @@ type AgentReport struct {
 	As AgentReportAs `json:"as"`
 
 	// Cut It left data or artifacts, too, which did not fit into the message of its spoke.
-	Cut  bool   `json:"cut,omitempty,omitzero"`
-	Text string `json:"text,omitempty,omitzero"`
+	Cut bool `json:"cut,omitempty,omitzero"`
+
+	// Final It has failed, and has said that it is of no use to try again: no attempt follows.
+	Final bool   `json:"final,omitempty,omitzero"`
+	Text  string `json:"text,omitempty,omitzero"`
 }
 
 // AgentReportAs defines model for AgentReport.As.
@@ -2835,6 +2838,9 @@ type TaskResult struct {
 
 	// Provenance Who has signed what of a result.
 	Provenance Provenance `json:"provenance,omitempty,omitzero"`
+
+	// Refusals Who has refused it, and why; the last one decided where it has ended by that.
+	Refusals []Refusal `json:"refusals,omitempty,omitzero"`
 
 	// Reported What an agent has said of its own end. How it ended is what its supervisor saw.
 	Reported AgentReport `json:"reported,omitempty,omitzero"`

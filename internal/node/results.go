@@ -50,6 +50,7 @@ func resultOf(ctx context.Context, v api.Task) api.TaskResult {
 		return out
 	}
 	out.ResultState, out.ExitCode, out.CompletedAt = api.TaskResultResultStateReady, v.ExitCode, v.EndedAt
+	out.Refusals = v.Refusals
 	if r, ok := commands.ReadResult(v.Result); ok { // else it was refused, or its hub has ended it, or who asks does not see it
 		out.Outcome, out.Summary = string(r.Outcome), r.Summary
 		out.Exit, _ = json.Marshal(r.Exit)
@@ -60,7 +61,7 @@ func resultOf(ctx context.Context, v api.Task) api.TaskResult {
 
 func reportOf(r *commands.Report) (out api.AgentReport) {
 	if r != nil {
-		out = api.AgentReport{As: api.AgentReportAs(r.As), Text: r.Text, Cut: r.Cut}
+		out = api.AgentReport{As: api.AgentReportAs(r.As), Text: r.Text, Cut: r.Cut, Final: r.Final}
 	}
 	return out
 }

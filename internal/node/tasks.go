@@ -12,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // How many agents one answer has.
@@ -256,8 +257,23 @@ func (s resources) ExplainTask(ctx context.Context, r api.ExplainTaskRequestObje
 		v, list, err := s.n.Hub.Explain(ctx, q)
 		return api.ExplainTask200JSONResponse{ID: v.Task, Title: v.Title, State: api.TaskState(v.State), StateReason: string(v.Reason), Since: v.Since(), Reasons: mapped(list, reasonOf)}, err
 	}
-	w, err := s.desk.Why(ctx, r.Task, caller.String(), !caller.SeesContent())
+	w, err := s.whyHere(ctx, r.Task, caller)
 	return api.ExplainTask200JSONResponse(whyOf(w)), err
+}
+
+// whyHere says why an agent of this host is where it is.
+func (s resources) whyHere(ctx context.Context, text string, caller control.Principal) (backlog.Why, error) {
+	w, err := s.desk.Why(ctx, text, caller.String(), !caller.SeesContent())
+	if err != nil {
+		return w, err
+	}
+	a, err := s.desk.Agent(ctx, w.Task.ID, 0)
+	if err != nil {
+		return w, err
+	}
+	v := hub.AgentView{Mirror: a.Mirror, ExitCode: a.ExitCode, Verdict: a.Verdict, Overrun: a.Overrun}
+	w.Reasons = hub.WhyHere(v, hub.Host{Hub: a.Hub, Runs: s.desk.Runs(), Lease: w.Task.LeaseUntil, Reasons: w.Reasons, Brief: !caller.SeesContent()})
+	return w, nil
 }
 
 // GetTaskLogs implements [api.StrictServerInterface].

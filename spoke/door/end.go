@@ -35,7 +35,7 @@ func (d *Door) done(r *http.Request, in Done) (Noted, error) {
 }
 
 func (d *Door) fail(r *http.Request, in Failed) (Noted, error) {
-	return d.sayEnd(r.Context(), commands.Word{Report: commands.Report{As: commands.SaidFailed, Text: in.Reason}, Final: in.Final}, nil)
+	return d.sayEnd(r.Context(), commands.Word{Report: commands.Report{As: commands.SaidFailed, Text: in.Reason, Final: in.Final}}, nil)
 }
 
 // sayEnd keeps the word, with the files that the agent leaves. The last one before the end counts.

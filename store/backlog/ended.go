@@ -28,8 +28,14 @@ type End struct {
 	Word      *commands.Word // what the agent itself has said; nil = nothing
 }
 
+// seen is what is kept of the end of an attempt: how its process ended, and by which reason where that does not say it.
+type seen struct {
+	commands.Exit
+	Why commands.Reason `json:"why,omitempty"`
+}
+
 // final reports whether no attempt follows a failure: the agent has said so.
-func (e End) final() bool { return e.Word != nil && e.Word.Final && e.Word.As == commands.SaidFailed }
+func (e End) final() bool { return e.Word != nil && e.Word.NoRetry() }
 
 // backoffBase is how long the first retry waits at most where its task does not say so, and [commands.MaxBackoff] the most of all.
 const backoffBase = 30 * time.Second

@@ -140,7 +140,7 @@ func markStarted(tx *store.Tx, starts []Start, held []bool, at []int, begun *[]M
 func (b *Backlog) markEnded(ctx context.Context, tx *store.Tx, ends []End, held []bool, at []int) ([]Moved, error) {
 	list := make([]closing, len(ends))
 	for i, e := range ends {
-		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, final: e.final(), at: e.At, exit: e.Exit, failure: e.failure()}
+		list[i] = closing{fence: e.Fence, outcome: string(e.Outcome), why: e.Why, final: e.final(), at: e.At, exit: seen{e.Exit, e.Why}, failure: e.failure()}
 	}
 	over, err := b.closeAttempts(ctx, tx, "self", list)
 	for i, m := range over {

@@ -86,19 +86,6 @@ func (w *Why) add(code commands.Cause, fix string, since, until *time.Time, form
 	w.Reasons = append(w.Reasons, commands.WhyReason{Code: code, Text: fmt.Sprintf(format, args...), Since: since, Until: until, Fix: fix})
 }
 
-// Ended is w of an agent: one that is over tells how it ended.
-func (w Why) Ended() Why {
-	r, ok := commands.ReadResult(w.Task.Result)
-	if !ok || !w.Task.State.Terminal() || len(w.Reasons) == 0 {
-		return w
-	}
-	w.Reasons[0].Text = "it has ended: " + r.Summary
-	if code := r.ExitCode(); code != nil {
-		w.Reasons[0].Figure = commands.Figure(*code)
-	}
-	return w
-}
-
 // Since is when the task came into its state.
 func (w Why) Since() time.Time {
 	if t := w.Task; t.EndedAt != nil {
@@ -278,7 +265,7 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 			w.add(commands.CauseBudget, "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
 			w.figure(float64(room) / float64(Unit))
 		case "limit":
-			w.add(commands.CauseLimit, "", nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
+			w.add(commands.CauseLimit, "spawnmesh spoke policy reload", nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
 		case "account":
 			w.add(commands.CauseBudget, "spawnmesh budget create NAME --scope account:"+name+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", name)
 		}

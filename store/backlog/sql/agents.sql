@@ -7,7 +7,7 @@ SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.re
     (SELECT jsonb_strip_nulls(jsonb_build_object('number', p.number, 'paused', p.paused, 'reason', nullif(p.reason, ''), 'by', CASE p.actor WHEN c.peer THEN c.peer_name ELSE p.actor END, 'at', p.at, 'state', 'taken')) FROM pauses p WHERE p.task = t.id AND p.conn = t.conn),
     '', coalesce(x.result->>'isolation', ''), t.expires_at, t.created_at, t.updated_at,
     CASE WHEN t.attempt > 1 OR t.retries + t.reclaims > 0 THEN (SELECT jsonb_agg(jsonb_build_object('task', e.task, 'attempt', e.number, 'outcome', e.outcome, 'state', 'queued',
-        'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' WHEN 'parked' THEN 'limit' WHEN 'failed' THEN coalesce(e.exit #>> '{breach,limit}', '') ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,
+        'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' WHEN 'parked' THEN 'limit' WHEN 'failed' THEN coalesce(e.exit #>> '{breach,limit}', e.exit->>'why', '') ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,
         'next', CASE WHEN e.number = t.attempt AND t.state = 'queued' THEN coalesce(floor(extract(epoch FROM t.not_before) * 1000)::bigint, 0) ELSE 0 END) ORDER BY e.number)
         FROM ended_attempts e WHERE e.task = t.id) END,
     t.created_at, t.started_at, t.ended_at, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, c.peer_name

@@ -203,3 +203,10 @@ WITH RECURSIVE found AS (
     SELECT (SELECT c.workspace FROM classes c WHERE c.workspace > f.name ORDER BY c.workspace LIMIT 1) FROM found f WHERE f.name IS NOT NULL
 )
 SELECT name, coalesce((SELECT sum(n) FROM counted WHERE workspace = name AND what = 'ready'), 0)::bigint FROM found WHERE name IS NOT NULL LIMIT 10000
+
+-- What hubs are told: how many agents of each stand ready, up to $3 in a class, since when the lane $2 of agents in workspace $1 is held, and how many accounts wait.
+-- name: for_hubs
+SELECT (SELECT coalesce(jsonb_object_agg(q.conn, q.n), '{}') FROM (
+        SELECT c.conn, count(*) AS n FROM classes c, LATERAL (SELECT FROM ready r WHERE r.workspace = c.workspace AND r.class = c.id LIMIT $3) AS w WHERE c.workspace = $1 AND c.conn IS NOT NULL GROUP BY 1) AS q),
+    (SELECT since FROM lanes WHERE workspace = $1 AND name = $2 AND state IN ('paused', 'disabled')),
+    (SELECT count(*)::int FROM account_limits WHERE workspace = $1 AND until > statement_timestamp())
