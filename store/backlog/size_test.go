@@ -176,6 +176,7 @@ func (l *large) readers() map[string]func(context.Context) error {
 		},
 		"open attempts":                       func(ctx context.Context) error { _, err := l.backlog.OpenAttempts(ctx, "worker-1"); return err },
 		"a kill that is under way":            func(ctx context.Context) error { _, _, err := l.backlog.PendingKill(ctx, l.id(30)); return err },
+		"what hubs are told":                  func(ctx context.Context) error { _, err := l.backlog.ForHubs(ctx); return err },
 		"output to be sent":                   func(ctx context.Context) error { _, err := l.backlog.UnsentOutput(ctx); return err },
 		"what is known from before a restore": func(ctx context.Context) error { _, err := l.backlog.Pasts(ctx, []string{l.id(30)}); return err },
 		"a sweep":                             func(ctx context.Context) error { _, err := l.backlog.Sweep(ctx, time.Hour); return err },
