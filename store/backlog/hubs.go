@@ -17,10 +17,13 @@ type ForHubs struct {
 // MaxWaiting is up to where agents that stand ready are counted for one queue of a connection.
 const MaxWaiting = 1000
 
+// maxWaitingClasses is in how many of these queues they are counted.
+const maxWaitingClasses = 1000
+
 // ForHubs counts with a bound, and reads no task.
 func (b *Backlog) ForHubs(ctx context.Context) (f ForHubs, err error) {
 	err = b.db.Read(ctx, "looking at what hubs are told", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, statement("for_hubs"), MainWorkspace, DefaultLane, MaxWaiting).Scan(&f.Waiting, &f.Held, &f.Limited)
+		return conn.QueryRow(ctx, statement("for_hubs"), MainWorkspace, DefaultLane, MaxWaiting, maxWaitingClasses).Scan(&f.Waiting, &f.Held, &f.Limited)
 	})
 	return f, err
 }

@@ -204,9 +204,17 @@ WITH RECURSIVE found AS (
 )
 SELECT name, coalesce((SELECT sum(n) FROM counted WHERE workspace = name AND what = 'ready'), 0)::bigint FROM found WHERE name IS NOT NULL LIMIT 10000
 
--- What hubs are told: how many agents of each stand ready, up to $3 in a class, since when the lane $2 of agents in workspace $1 is held, and how many accounts wait.
+-- What hubs are told: how many agents of each stand ready, up to $3 in a class and in $4 classes, since when the lane $2 of agents in workspace $1 is held, and how many accounts wait.
 -- name: for_hubs
-SELECT (SELECT coalesce(jsonb_object_agg(q.conn, q.n), '{}') FROM (
-        SELECT c.conn, count(*) AS n FROM classes c, LATERAL (SELECT FROM ready r WHERE r.workspace = c.workspace AND r.class = c.id LIMIT $3) AS w WHERE c.workspace = $1 AND c.conn IS NOT NULL GROUP BY 1) AS q),
+WITH RECURSIVE walk (class, n) AS (
+    SELECT -1, 0
+    UNION ALL
+    SELECT (SELECT r.class FROM ready r WHERE r.workspace = $1 AND r.class > w.class ORDER BY r.class LIMIT 1), w.n + 1 FROM walk w WHERE w.class IS NOT NULL AND w.n <= $4
+), owned AS MATERIALIZED (
+    SELECT w.class, (SELECT c.conn FROM classes c WHERE c.id = w.class) AS conn FROM walk w
+)
+SELECT (SELECT coalesce(jsonb_object_agg(q.conn, q.n) FILTER (WHERE q.conn IS NOT NULL), '{}') FROM (
+        SELECT o.conn, sum(b.n)::int AS n FROM owned o, LATERAL (SELECT count(*) AS n FROM (SELECT FROM ready r WHERE r.workspace = $1 AND r.class = o.class LIMIT CASE WHEN o.conn IS NULL THEN 0 ELSE $3 END) AS a) AS b
+        GROUP BY 1) AS q),
     (SELECT since FROM lanes WHERE workspace = $1 AND name = $2 AND state IN ('paused', 'disabled')),
     (SELECT count(*)::int FROM account_limits WHERE workspace = $1 AND until > statement_timestamp())
