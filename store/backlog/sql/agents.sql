@@ -10,7 +10,7 @@ SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.re
         'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' WHEN 'parked' THEN 'limit' WHEN 'failed' THEN coalesce(e.exit #>> '{breach,limit}', e.exit->>'why', '') ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,
         'next', CASE WHEN e.number = t.attempt AND t.state = 'queued' THEN coalesce(floor(extract(epoch FROM t.not_before) * 1000)::bigint, 0) ELSE 0 END) ORDER BY e.number)
         FROM ended_attempts e WHERE e.task = t.id) END,
-    t.created_at, t.started_at, t.ended_at, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, c.peer_name
+    t.created_at, t.started_at, t.ended_at, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, false, c.peer_name
 FROM agents a JOIN standing t ON t.id = a.id JOIN connections c ON c.id = a.conn JOIN task_bodies x ON x.task = t.id
 
 -- name: agents_newest
