@@ -47,6 +47,7 @@ type Exchange struct {
 	early        earlyBeat         // the newest one of the peer that came before its time
 	heeded       int64             // the number of our newest freeze that the peer, which obeys, says it has stored
 	beatRefused  *commands.Refused // why the last heartbeat was not taken, as was said; nil = it was
+	ahead        *commands.Refused // why the newest message that is to be stored was refused, where that was its time: it comes again; nil = it was not
 	unsaved      bool              // beat is newer than the one in the database
 	unsavable    bool              // the database has refused the last one, which was said
 	peerState    store.PeerState   // of the connection on the peer's side, as noted last in the database

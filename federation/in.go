@@ -26,6 +26,7 @@ func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
 		p = x.learnKeys(ctx, p)
 		opened = x.openAll(ctx, p, envelopes)
 	}
+	x.noteAhead(ctx, opened)
 	if err := x.countRejected(ctx, p, opened); err != nil {
 		return err
 	}
@@ -99,6 +100,26 @@ func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 		in.Refusal = h.Judge(ctx, in)
 	}
 	return opening{in: in, handler: h, stored: stored}
+}
+
+// noteAhead remembers whether what the peer stores and sends is refused for its time, and says so once: its database may have another
+// clock than its heartbeats.
+func (x *Exchange) noteAhead(ctx context.Context, opened []opening) {
+	x.mu.Lock()
+	was := x.ahead
+	for _, o := range opened {
+		switch {
+		case o.stored:
+			x.ahead = nil
+		case o.rejected != nil && o.in != nil && commands.CodeOf(o.rejected) == signing.TimeFuture:
+			x.ahead = refusal(o.rejected)
+		}
+	}
+	now := x.ahead
+	x.mu.Unlock()
+	if was == nil && now != nil {
+		x.log.WarnContext(ctx, "messages of the peer are refused for their time, and come again; the clock of its host or of its database is ahead", "code", now.Code, "why", now.Why)
+	}
 }
 
 // killsAhead is how far a clock may be behind that of its peer and take its kills all the same.

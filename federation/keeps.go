@@ -19,6 +19,7 @@ type Standing struct {
 	store.Connection
 	Linked      bool
 	BeatRefused *RefusedBeat            // why its last heartbeat was not taken; nil = it was
+	Ahead       *RefusedBeat            // why its messages are refused for their time; nil = they are not
 	ClockOffset string                  // how far its clock was from ours when its last heartbeat came; "" within 2 s
 	Limited     bool                    // the peer sends more than it may
 	KeyRevoked  bool                    // the key in use towards it is revoked here
@@ -68,6 +69,9 @@ func (s Standing) Heartbeats() []commands.WhyReason {
 		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, line(b.Why)), ""
 	case b != nil:
 		r.Text = fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, line(b.Why))
+	case s.Ahead != nil:
+		r.Text = fmt.Sprintf("what it orders and reports is refused here (%s): %s", s.Ahead.Code, line(s.Ahead.Why))
+		r.Fix = "compare the clocks of both hosts and of their databases, and set the one that is wrong; what waits is sent again by itself"
 	case offset < -signing.Skew:
 		r.Text, r.Figure = fmt.Sprintf("its clock is %s behind, so it refuses what is signed here (%s)", commands.Lasting(offset.Abs()), signing.TimeFuture), commands.Figure(offset.Seconds())
 	default:

@@ -19,6 +19,7 @@ type Status struct {
 	Beat        *store.Beat        // the peer's last heartbeat; nil before the first
 	Heeds       int64              // the number of our newest freeze that it has stored, as it said last; 0 = of none
 	BeatRefused *RefusedBeat       // why the last heartbeat that came over the link was not taken; nil = it was
+	Ahead       *RefusedBeat       // why messages of the peer are refused for their time, and come again; nil = they are not
 	Limited     bool               // the peer is above its rate
 	Full        *time.Time         // since when no more of its messages are kept; nil = they are
 	Refuses     *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
@@ -152,6 +153,9 @@ func (x *Exchange) describe(s *Status) {
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 	if s.Unsealed = x.unsealed.Err(); s.Linked {
 		s.Unanswered = x.unanswered.Err()
+		if r := x.ahead; r != nil {
+			s.Ahead = &RefusedBeat{r.Code, r.Why}
+		}
 		if r := x.beatRefused; r != nil {
 			s.BeatRefused = &RefusedBeat{r.Code, r.Why}
 		}

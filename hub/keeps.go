@@ -13,7 +13,7 @@ import (
 // Keeps says what keeps a spoke from taking work, what weighs most first: each reason as what the spoke does, or what is done to
 // it. What it says of itself counts while it is heard.
 func (v SpokeView) Keeps() []commands.WhyReason {
-	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full, FullSince: v.FullSince,
+	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, Ahead: v.Ahead, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full, FullSince: v.FullSince,
 		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Unheard: v.FreezeUnheard, Says: v.Says, Declines: v.Declines, Queues: v.Queues}
 	list := s.State()
 	if v.State.Ended() {

@@ -31,6 +31,7 @@ type SpokeView struct {
 	NextExpected  *time.Time              `json:"next_expected_at,omitempty"` // when its next heartbeat is due
 	ClockOffset   string                  `json:"clock_offset,omitempty"`
 	BeatRefused   *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
+	Ahead         *federation.RefusedBeat `json:"-"`                      // why its messages are refused for their time; nil = they are not
 	Slots         int                     `json:"slots"`
 	Running       int                     `json:"running"`
 	Queued        int                     `json:"queued"`
@@ -112,7 +113,7 @@ func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeVi
 
 // ViewOf describes the spoke of a connection as its last heartbeat does.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, BeatRefused: s.BeatRefused, ClockOffset: s.ClockOffset(), Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
+	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, BeatRefused: s.BeatRefused, Ahead: s.Ahead, ClockOffset: s.ClockOffset(), Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}

@@ -84,6 +84,7 @@ type HubView struct {
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`
 	ClockOffset string                  `json:"clock_offset,omitempty"`
 	BeatRefused *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
+	Ahead       *federation.RefusedBeat `json:"-"`                      // why its messages are refused for their time; nil = they are not
 	Limited     bool                    `json:"limited,omitempty"`      // it sends more than it may
 	Full        *time.Time              `json:"full,omitempty"`         // since when no more of its messages are kept
 	Differs     string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
@@ -127,7 +128,7 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(ctx context.Context, c federation.Status, grants map[string]store.GrantTerms) (HubView, error) {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, BeatRefused: c.BeatRefused, ClockOffset: c.ClockOffset(), Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
+	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, BeatRefused: c.BeatRefused, Ahead: c.Ahead, ClockOffset: c.ClockOffset(), Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
 		Untold: federation.MayHaveToTell(c.Connection)}
 	if c.Linked {
 		v.LinkedSince = &c.Since

@@ -13,7 +13,7 @@ import (
 // Keeps says what keeps orders of a hub from being done here, what weighs most first: each reason as what the hub does, or what is
 // done to it.
 func (v HubView) Keeps() []commands.WhyReason {
-	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full != nil, FullSince: v.Full,
+	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, Ahead: v.Ahead, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full != nil, FullSince: v.Full,
 		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Says: v.Says, Declines: v.Declines, Queues: v.Queues}
 	list := s.State()
 	if v.State.Ended() {

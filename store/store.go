@@ -240,6 +240,24 @@ func outage(err error) bool {
 		errors.Is(err, driver.ErrBadConn) || strings.Contains(err.Error(), "conn closed")
 }
 
+// Offset returns how far the clock of the database is ahead of that of this process, at least: what the way there and back may
+// explain is left out.
+func (db *DB) Offset(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	now, err := db.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ended := time.Now()
+	switch {
+	case now.After(ended):
+		return now.Sub(ended), nil
+	case now.Before(begun):
+		return now.Sub(begun), nil
+	}
+	return 0, nil
+}
+
 // Now returns the database's time, the one that decides.
 func (db *DB) Now(ctx context.Context) (now time.Time, err error) {
 	err = db.retry(ctx, func(ctx context.Context) error {

@@ -89,7 +89,7 @@ func (n *Node) checkTries() (list []control.Check) {
 // checkAnswers names linked peers that answer no heartbeats, or whose heartbeats are not taken: mostly a clock is wrong.
 func (n *Node) checkAnswers() (list []control.Check) {
 	for _, s := range n.living() {
-		standing := federation.Standing{Connection: s.Connection, Linked: s.Linked, BeatRefused: s.BeatRefused, ClockOffset: s.ClockOffset()}
+		standing := federation.Standing{Connection: s.Connection, Linked: s.Linked, BeatRefused: s.BeatRefused, Ahead: s.Ahead, ClockOffset: s.ClockOffset()}
 		for _, r := range standing.Heartbeats() {
 			list = append(list, control.Check{Name: "heartbeats of " + s.Name, Problem: strings.TrimSuffix(r.Text+"; "+r.Fix, "; "), Remote: true})
 		}
@@ -108,7 +108,11 @@ func (n *Node) checkDatabase(ctx context.Context) []control.Check {
 	if err == nil {
 		schema = control.NewCheck("migrations", n.Instance.DB.Migrated(ctx))
 	}
-	return []control.Check{control.NewCheck("postgres", err), schema}
+	list := []control.Check{control.NewCheck("postgres", err), schema}
+	if err != nil {
+		return list // its clock is not known
+	}
+	return append(list, n.checkClock(ctx))
 }
 
 func answer(w http.ResponseWriter, v any) {

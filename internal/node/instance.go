@@ -20,6 +20,9 @@ func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObje
 	in := s.n.Instance
 	_, err := in.DB.Now(ctx)
 	health := []control.Check{control.NewCheck("postgres", err)}
+	if clock := s.n.checkClock(ctx); err == nil && !clock.OK {
+		health = append(health, clock)
+	}
 	v := api.Instance{ID: string(in.Keys.InstanceID()), Fingerprint: signing.Fingerprint(in.Keys.Identity.Public()), Version: s.n.Version, Pid: os.Getpid()}
 	var roles []string
 	if s.n.Hub != nil {

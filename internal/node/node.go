@@ -121,6 +121,7 @@ func (n *Node) Run(ctx context.Context) error {
 	serving.Go(func() error { return n.board.Run(late) })
 	serving.Go(func() error { return n.feed.Run(late) })
 	serving.Go(func() error { return n.signAudit(late) })
+	serving.Go(func() error { return n.watchClock(late) })
 	n.ready = sync.OnceFunc(func() {
 		serving.Go(func() error { return control.Serve(late, socket, n.routes(), supervisor.Inside, n.Hurry, n.Log) })
 		if n.API != nil {
