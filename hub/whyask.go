@@ -85,13 +85,17 @@ func (h *Hub) fromSpoke(ctx context.Context, r WhyRequest, v AgentView) []comman
 // that it has measured, a connection.
 var guessed = []commands.Cause{commands.CauseState, commands.CauseSlots, commands.CauseStopping, commands.CauseHost, commands.CauseIsolation}
 
+// declined is what a spoke has said in its last heartbeat, and says again with since when where it is asked: an answer without it
+// is newer.
+var declined = []commands.Cause{commands.CauseGrant, commands.CausePolicy, commands.CauseLane}
+
 // merge puts what a spoke says in place of what its heartbeats let the hub guess.
 func merge(known, said []commands.WhyReason) []commands.WhyReason {
 	if len(said) == 0 {
 		return known
 	}
 	known = slices.DeleteFunc(known, func(r commands.WhyReason) bool {
-		return r.Code == commands.CauseState || slices.Contains(guessed, r.Code) && slices.ContainsFunc(said, func(s commands.WhyReason) bool { return s.Code == r.Code })
+		return r.Code == commands.CauseState || slices.Contains(declined, r.Code) || slices.Contains(guessed, r.Code) && slices.ContainsFunc(said, func(s commands.WhyReason) bool { return s.Code == r.Code })
 	})
 	return append(known, said...)
 }

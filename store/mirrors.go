@@ -219,7 +219,7 @@ func (db *DB) Answered(ctx context.Context, question string) (envelope []byte, e
 
 // Taken reports whether the peer has answered a command.
 func (db *DB) Taken(ctx context.Context, command string) (taken bool, err error) {
-	err = db.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox o JOIN inbox i ON i.conn = o.conn AND i.re = o.id WHERE o.id = $1)`, command).Scan(&taken)
+	err = db.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox o JOIN inbox i ON i.re = o.id AND (i.conn = o.conn) IS TRUE WHERE o.id = $1)`, command).Scan(&taken)
 	if err != nil {
 		return false, fmt.Errorf("looking for answers to %s: %w", command, err)
 	}

@@ -129,6 +129,9 @@ func (w walk) tasks(t *testing.T) {
 	require.Equal(t, []string{"a/b"}, keysOf(page))
 	require.NotNil(t, page.Items[0].ArchivedAt)
 	w.do(t, "POST", board+"/tasks/a%2Fb/unarchive", "", nil)
+	var sum api.ArchiveSummary
+	w.do(t, "POST", board+"/tasks/archive", `{"older_than_ms": 1}`, &sum)
+	require.Equal(t, 1, sum.Archived)
 	w.do(t, "GET", board+"/audit?task=a%2Fb&limit=5", "", nil)
 }
 

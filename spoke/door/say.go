@@ -29,11 +29,11 @@ func (d *Door) progress(r *http.Request, p commands.Progress) (Noted, error) {
 	if err := d.hideIn(r.Context(), p.Validate, nil, &p.Unit, &p.Step); err != nil {
 		return Noted{}, err
 	}
-	at, err := d.room.Backlog.SayProgress(r.Context(), d.room.Fence, p)
+	step, err := d.room.Backlog.SayProgress(r.Context(), d.room.Fence, p)
 	if err == nil && d.room.Progressed != nil {
-		d.room.Progressed(backlog.Step{Progress: p, Attempt: d.room.Fence.Attempt, At: at})
+		d.room.Progressed(step)
 	}
-	return Noted{at}, err
+	return Noted{step.At}, err
 }
 
 // checkpoint keeps the body as it is.

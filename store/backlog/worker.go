@@ -37,15 +37,16 @@ func (b *Backlog) Unanswered(ctx context.Context, f Fence) (ids []string, err er
 	return ids, err
 }
 
-// SayProgress keeps what an agent says of its progress, and returns when that was.
-func (b *Backlog) SayProgress(ctx context.Context, f Fence, p commands.Progress) (at time.Time, err error) {
+// SayProgress keeps what an agent says of its progress, and returns it with its number and time.
+func (b *Backlog) SayProgress(ctx context.Context, f Fence, p commands.Progress) (Step, error) {
+	s := Step{Progress: p, Attempt: f.Attempt}
 	if err := p.Validate(); err != nil {
-		return at, err
+		return s, err
 	}
-	err = b.byFence(ctx, "noting the progress of an agent", f, func(ctx context.Context, tx *store.Tx) error {
-		return tx.QueryRow(ctx, statement("say_progress"), f.Task, f.Attempt, f.Epoch, p, KeptProgress).Scan(&at)
+	err := b.byFence(ctx, "noting the progress of an agent", f, func(ctx context.Context, tx *store.Tx) error {
+		return tx.QueryRow(ctx, statement("say_progress"), f.Task, f.Attempt, f.Epoch, p, KeptProgress).Scan(&s.N, &s.At)
 	})
-	return at, err
+	return s, err
 }
 
 // SayEnd keeps what an agent says of its own end, in place of what it said before.
@@ -143,7 +144,7 @@ func (b *Backlog) LastSteps(ctx context.Context, owner string) (map[string]Step,
 		var task string
 		var said []byte
 		var s Step
-		_, err = pgx.ForEachRow(rows, []any{&task, &s.Attempt, &said, &s.At}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&task, &s.Attempt, &s.N, &said, &s.At}, func() error {
 			s.Progress = commands.Progress{}
 			err := json.Unmarshal(said, &s.Progress)
 			last[task] = s

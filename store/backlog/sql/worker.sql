@@ -19,7 +19,7 @@ WITH held AS (
 ), old AS (
     DELETE FROM progress p USING held h WHERE p.task = h.task AND p.attempt = h.attempt AND p.n <= h.progress_n - $5
 )
-SELECT at FROM held
+SELECT progress_n, at FROM held
 
 -- name: say_end
 UPDATE leases l SET heard_at = clock_timestamp(), word = $4
@@ -32,7 +32,7 @@ SELECT attempt, n, said, at FROM progress WHERE task = $1 ORDER BY attempt DESC,
 
 -- What the open attempts of owner $1 have said last.
 -- name: last_progress
-SELECT task::text, attempt, progress, progress_at FROM leases WHERE owner = $1 AND progress IS NOT NULL
+SELECT task::text, attempt, progress_n, progress, progress_at FROM leases WHERE owner = $1 AND progress IS NOT NULL
 
 -- How an attempt stands whose fence does not hold: what became of it, and how its task stands.
 -- name: overtaken
