@@ -145,7 +145,7 @@ func TestAHubKnowsThatALaneHoldsItsAgents(t *testing.T) {
 
 	attic.Exec(t, `INSERT INTO account_limits (workspace, account, until, task) VALUES ('main', 'claude', clock_timestamp() + interval '1 hour', gen_random_uuid())`)
 	m.Noop(t, "attic") // what is written is looked at
-	says(commands.CauseLimit, "has an account that has met a limit of its provider; agents of that account wait", "spawnmesh spoke policy reload", "waits with agents of 1 accounts that have met a limit of their provider")
+	says(commands.CauseLimit, "has an account that has met a limit of its provider; agents of that account wait", "spawnmesh spoke policy reload", "waits with agents of accounts that have met a limit of their provider: 1")
 	attic.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
 	nothing()
 }

@@ -85,8 +85,8 @@ func (h *Hub) fromSpoke(ctx context.Context, r WhyRequest, v AgentView) []comman
 // that it has measured, a connection.
 var guessed = []commands.Cause{commands.CauseState, commands.CauseSlots, commands.CauseStopping, commands.CauseHost, commands.CauseIsolation}
 
-// declined is what a spoke has said in its last heartbeat, and says again with since when where it is asked: an answer without it
-// is newer.
+// declined are the causes that a spoke tells in its heartbeats and again where it is asked. Its answer is the newer of the two: a
+// cause that it leaves out is over.
 var declined = []commands.Cause{commands.CauseGrant, commands.CausePolicy, commands.CauseLane}
 
 // merge puts what a spoke says in place of what its heartbeats let the hub guess.

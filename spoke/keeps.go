@@ -51,7 +51,7 @@ func (s *Spoke) Keeps(ctx context.Context) (list []commands.WhyReason, err error
 	add(s.isolation() == "", commands.WhyReason{Code: commands.CauseIsolation, Text: "starts no program: it cannot confine agents as its policy demands", Fix: "spawnmesh doctor says why"})
 	told := s.ready.forHubs()
 	add(told.Held != nil, commands.WhyReason{Code: commands.CauseLane, Text: "starts nothing: lane default, of agents, is paused or disabled", Since: told.Held, Fix: "spawnmesh lane resume default"})
-	add(told.Limited > 0, commands.WhyReason{Code: commands.CauseLimit, Text: "waits with agents of " + strconv.Itoa(told.Limited) + " accounts that have met a limit of their provider", Figure: commands.Figure(told.Limited), Fix: "spawnmesh spoke policy reload"})
+	add(told.Limited > 0, commands.WhyReason{Code: commands.CauseLimit, Text: "waits with agents of accounts that have met a limit of their provider: " + strconv.Itoa(told.Limited), Figure: commands.Figure(told.Limited), Fix: "spawnmesh spoke policy reload"})
 	lack := s.lacksRoom()
 	add(lack != "", commands.WhyReason{Code: commands.CauseDisk, Text: "starts nothing: its disk " + lack, Fix: "make room, or lower that limit in the policy"})
 	add(running >= s.Slots, commands.WhyReason{Code: commands.CauseSlots, Text: "has all of its " + strconv.Itoa(s.Slots) + " slots in use; what is ordered waits here", Figure: commands.Figure(s.Slots),
