@@ -87,13 +87,14 @@ func (c *crowd) blame(err error) {
 	c.wrong = append(c.wrong, err)
 }
 
+// play makes this many steps, and then more until each move was managed once.
 func (c *crowd) play(ctx context.Context, r *rand.Rand, steps int) {
 	names := make([]string, 0, len(moves))
 	for name := range moves {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	for range steps {
+	for i := 0; i < steps || i < 8*steps && c.lacks(); i++ {
 		what := names[r.IntN(len(names))]
 		err := moves[what](c, ctx, r)
 		code := commands.CodeOf(err)
@@ -108,6 +109,18 @@ func (c *crowd) play(ctx context.Context, r *rand.Rand, steps int) {
 		}
 		c.mu.Unlock()
 	}
+}
+
+// lacks says whether there is a move that nobody managed yet.
+func (c *crowd) lacks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for what := range moves {
+		if c.done[what] == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // name is one of the newest, so that clients meet.
