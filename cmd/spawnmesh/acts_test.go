@@ -90,7 +90,7 @@ func lists(b board) {
 	require.Equal(b.t, said{"", "no such tasks; all of them: " + none + "list\n", 0}, b.run("backlog", "list", "--status", "blocked"))
 	b.refused(exitMisuse, commands.Validation, "is not one of ready, claimed, blocked, done", "backlog", "list", "--status", "open")
 	b.refused(exitMisuse, commands.Validation, "is not a state of a task", "backlog", "list", "--state", "open")
-	b.refused(exitMisuse, commands.Validation, "1..1000", "backlog", "list", "--limit", "1001")
+	b.refused(exitMisuse, commands.Validation, "from 1 to 1000", "backlog", "list", "--limit", "1001")
 	b.refused(exitMisuse, commands.Validation, "from 1 to 1000", "backlog", "list", "--limit", "0")
 	b.refused(exitNotFound, commands.NotFound, "no task", "backlog", "list", "--before", "nowhere")
 }

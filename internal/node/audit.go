@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -48,12 +47,9 @@ func (s resources) ListBacklogAudit(ctx context.Context, r api.ListBacklogAuditR
 // newest are rows of an audit that read finds, those of a time or later. They are the newest of all that
 // are so, and no index by time is needed to find them.
 func newest(ctx context.Context, asked *int, since *time.Time, read func(limit int) ([]store.AuditRow, error)) (v api.AuditList, err error) {
-	limit := usualRows
-	if asked != nil {
-		limit = *asked
-	}
-	if limit < 1 || limit > mostRows {
-		return v, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostRows)
+	limit, err := limitOf(asked, usualRows, mostRows)
+	if err != nil {
+		return v, err
 	}
 	list, err := read(limit)
 	if since != nil {

@@ -51,12 +51,12 @@ func (s resources) ListAuditCheckpoints(ctx context.Context, _ api.ListAuditChec
 
 // ListAuditLeaves implements [api.StrictServerInterface].
 func (s resources) ListAuditLeaves(ctx context.Context, r api.ListAuditLeavesRequestObject) (api.ListAuditLeavesResponseObject, error) {
-	limit := usualRows
-	if r.Params.Limit != nil {
-		limit = *r.Params.Limit
+	limit, err := limitOf(r.Params.Limit, usualRows, mostRows)
+	if err == nil && r.Params.From < 0 {
+		err = commands.Refuse(commands.Validation, "from is a number, 0 or more")
 	}
-	if limit < 1 || limit > mostRows || r.Params.From < 0 {
-		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d, and from is 0 or more", mostRows)
+	if err != nil {
+		return nil, err
 	}
 	list, size, err := s.n.Instance.DB.AuditLeaves(ctx, r.Params.From, limit)
 	if err != nil {

@@ -53,17 +53,18 @@ func (s resources) ListBacklogTasks(ctx context.Context, r api.ListBacklogTasksR
 	return api.ListBacklogTasks200JSONResponse{BacklogTasksJSONResponse: api.BacklogTasksJSONResponse(page)}, err
 }
 
-// usualCards is how many tasks of the backlog a list has.
-const usualCards = 100
+// How many tasks of the backlog a list has.
+const (
+	usualCards = 100
+	mostCards  = 1000
+)
 
 func filterOf(ctx context.Context, ws *backlog.Workspace, p api.ListBacklogTasksParams) (f backlog.Filter, err error) {
-	f = backlog.Filter{Status: backlog.BoardStatus(p.Status), State: commands.State(p.State), Phase: p.Phase, Lane: p.Lane, Owner: p.Owner, ReadyOnly: p.ReadyOnly, Archived: p.Archived, Limit: usualCards}
-	if p.Limit != nil {
-		f.Limit = *p.Limit
+	f = backlog.Filter{Status: backlog.BoardStatus(p.Status), State: commands.State(p.State), Phase: p.Phase, Lane: p.Lane, Owner: p.Owner, ReadyOnly: p.ReadyOnly, Archived: p.Archived}
+	if f.Limit, err = limitOf(p.Limit, usualCards, mostCards); err != nil {
+		return f, err
 	}
 	switch {
-	case f.Limit == 0: // to the list it would be the usual number
-		return f, commands.Refuse(commands.Validation, "limit is a number from 1 to 1000")
 	case p.Cursor != "":
 		f.Before, err = idOf(p.Cursor)
 	case p.Before != "":

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,23 +12,32 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
+// Every list has its own usual length and bound, and says it.
 func TestTheLimitOfAList(t *testing.T) {
 	t.Parallel()
 	none := func(int) ([]store.AuditRow, error) { return nil, nil }
-	for what, bounded := range map[string]func(*int) error{
-		"tasks": func(limit *int) error { _, err := termsOf(api.ListTasksParams{Limit: limit}); return err },
-		"audit": func(limit *int) error { _, err := newest(t.Context(), limit, nil, none); return err },
+	for what, list := range map[string]struct {
+		most    int
+		bounded func(*int) error
+	}{
+		"tasks": {10000, func(limit *int) error { _, err := termsOf(api.ListTasksParams{Limit: limit}); return err }},
+		"audit": {10000, func(limit *int) error { _, err := newest(t.Context(), limit, nil, none); return err }},
+		"backlog": {1000, func(limit *int) error {
+			_, err := filterOf(t.Context(), nil, api.ListBacklogTasksParams{Limit: limit})
+			return err
+		}},
+		"questions": {1000, func(limit *int) error { _, err := questionsAsked(api.ListQuestionsParams{Limit: limit}); return err }},
 	} {
-		for limit, fits := range map[int]bool{-1: false, 0: false, 1: true, 10000: true, 10001: false} {
-			err := bounded(&limit)
+		for limit, fits := range map[int]bool{-1: false, 0: false, 1: true, list.most: true, list.most + 1: false} {
+			err := list.bounded(&limit)
 			if fits {
 				require.NoError(t, err, "%s: %d", what, limit)
 				continue
 			}
 			require.Equal(t, commands.Validation, commands.CodeOf(err), "%s: %d", what, limit)
-			require.ErrorContains(t, err, "limit is a number from 1 to 10000", what)
+			require.ErrorContains(t, err, fmt.Sprintf("limit is a number from 1 to %d", list.most), what)
 		}
-		require.NoError(t, bounded(nil), what)
+		require.NoError(t, list.bounded(nil), what)
 	}
 	usual, err := termsOf(api.ListTasksParams{})
 	require.NoError(t, err)

@@ -36,6 +36,17 @@ func seqOf(cursor string) (seq int64, err error) {
 	return seq, err
 }
 
+// limitOf is how many items of a list are asked for, at most so many; usual where nothing is said.
+func limitOf(asked *int, usual, most int) (int, error) {
+	if asked == nil {
+		return usual, nil
+	}
+	if *asked < 1 || *asked > most {
+		return 0, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", most)
+	}
+	return *asked, nil
+}
+
 func behind(cursor string, check func(string) error) (string, error) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err == nil && cursor != "" {

@@ -24,12 +24,8 @@ const mostBrief = 200
 
 // questionsAsked is the page that is asked for. A cursor names a place, and not a row: it does not matter what is answered meanwhile.
 func questionsAsked(p api.ListQuestionsParams) (page store.QuestionPage, err error) {
-	page.Limit = usualPage
-	if p.Limit != nil {
-		page.Limit = *p.Limit
-	}
-	if page.Limit < 1 || page.Limit > mostPage {
-		return page, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostPage)
+	if page.Limit, err = limitOf(p.Limit, usualPage, mostPage); err != nil {
+		return page, err
 	}
 	_, err = behind(p.Cursor, func(text string) error {
 		var at int64

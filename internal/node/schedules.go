@@ -99,12 +99,9 @@ func (s resources) ListFires(ctx context.Context, r api.ListFiresRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	limit := usualFires
-	if r.Params.Limit != nil {
-		limit = *r.Params.Limit
-	}
-	if limit < 1 || limit > mostFires {
-		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostFires)
+	limit, err := limitOf(r.Params.Limit, usualFires, mostFires)
+	if err != nil {
+		return nil, err
 	}
 	before, err := seqOf(r.Params.Cursor)
 	if err != nil {

@@ -59,12 +59,9 @@ func (s resources) ListTasks(ctx context.Context, r api.ListTasksRequestObject) 
 }
 
 func termsOf(p api.ListTasksParams) (t control.AgentTerms, err error) {
-	t = control.AgentTerms{Spoke: p.Spoke, Hub: p.Hub, Open: p.Open, Archived: p.Archived, Limit: usualTasks}
-	if p.Limit != nil {
-		t.Limit = *p.Limit
-	}
-	if t.Limit < 1 || t.Limit > mostTasks {
-		return t, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostTasks)
+	t = control.AgentTerms{Spoke: p.Spoke, Hub: p.Hub, Open: p.Open, Archived: p.Archived}
+	if t.Limit, err = limitOf(p.Limit, usualTasks, mostTasks); err != nil {
+		return t, err
 	}
 	if t.Labels, err = commands.ParseSelector(p.Labels); err == nil {
 		t.Before, err = idOf(p.Cursor)

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/hub/webhook"
@@ -107,12 +106,9 @@ func (s resources) ListDeliveries(ctx context.Context, r api.ListDeliveriesReque
 	if err != nil {
 		return nil, err
 	}
-	limit := usualDeliveries
-	if r.Params.Limit != nil {
-		limit = *r.Params.Limit
-	}
-	if limit < 1 || limit > mostDeliveries {
-		return nil, commands.Refuse(commands.Validation, "limit is a number from 1 to %d", mostDeliveries)
+	limit, err := limitOf(r.Params.Limit, usualDeliveries, mostDeliveries)
+	if err != nil {
+		return nil, err
 	}
 	before, err := seqOf(r.Params.Cursor)
 	if err != nil {
