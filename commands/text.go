@@ -47,6 +47,9 @@ func Clean(s string, limit int) string {
 	return s
 }
 
+// OneLine is a text of somebody else in one line: it may not look like lines of ours.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 // Clip keeps a foreign text short in our own messages: at most 64 bytes of it.
 func Clip(s string) string {
 	if len(s) > 64 {

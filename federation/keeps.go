@@ -2,7 +2,6 @@ package federation
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -40,15 +39,15 @@ func (s Standing) State() []commands.WhyReason {
 	r := commands.WhyReason{Code: commands.CauseConnection, Since: &s.Since}
 	switch {
 	case s.Connection.State == store.Suspended:
-		r.Text, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.By, line(s.Reason)), commands.ShellLine([]string{"spawnmesh", "connections", "resume", s.Name})
+		r.Text, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.By, commands.OneLine(s.Reason)), commands.ShellLine([]string{"spawnmesh", "connections", "resume", s.Name})
 	case s.Connection.State.Ended() && s.Authority == store.Obeys:
-		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, line(s.Reason)), "it never comes back; join again with a new token: spawnmesh spoke join"
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; join again with a new token: spawnmesh spoke join"
 	case s.Connection.State.Ended():
-		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, line(s.Reason)), "it never comes back; its host may join again: spawnmesh invite --name "+s.Name
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; its host may join again: spawnmesh invite --name "+s.Name
 	case s.Connection.State != store.Active:
 		r.Text = "is " + string(s.Connection.State)
 	case s.Says.State == string(store.Suspended):
-		r.Text, r.Since, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.Name, line(s.Says.Reason)), nil, "it is resumed on its host: spawnmesh connections resume "+s.ID
+		r.Text, r.Since, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.Name, commands.OneLine(s.Says.Reason)), nil, "it is resumed on its host: spawnmesh connections resume "+s.ID
 	default:
 		return nil
 	}
@@ -66,11 +65,11 @@ func (s Standing) Heartbeats() []commands.WhyReason {
 	case !s.Linked || s.Connection.State != store.Active:
 		return nil
 	case b != nil && b.Code != signing.TimeFuture && b.Code != signing.TimeExpired:
-		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, line(b.Why)), ""
+		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, commands.OneLine(b.Why)), ""
 	case b != nil:
-		r.Text = fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, line(b.Why))
+		r.Text = fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, commands.OneLine(b.Why))
 	case s.Ahead != nil:
-		r.Text = fmt.Sprintf("what it orders and reports is refused here (%s): %s", s.Ahead.Code, line(s.Ahead.Why))
+		r.Text = fmt.Sprintf("what it orders and reports is refused here (%s): %s", s.Ahead.Code, commands.OneLine(s.Ahead.Why))
 		r.Fix = "compare the clocks of both hosts and of their databases, and set the one that is wrong; what waits is sent again by itself"
 	case offset < -signing.Skew:
 		r.Text, r.Figure = fmt.Sprintf("its clock is %s behind, so it refuses what is signed here (%s)", commands.Lasting(offset.Abs()), signing.TimeFuture), commands.Figure(offset.Seconds())
@@ -100,7 +99,7 @@ func (s Standing) Freezes() (list []commands.WhyReason) {
 
 func frozen(f *commands.Freeze, said, fix string) commands.WhyReason {
 	since := time.UnixMilli(f.Since)
-	return commands.WhyReason{Code: commands.CauseFreeze, Text: fmt.Sprintf(said, line(f.By), line(f.Reason)), Since: &since, Fix: fix}
+	return commands.WhyReason{Code: commands.CauseFreeze, Text: fmt.Sprintf(said, commands.OneLine(f.By), commands.OneLine(f.Reason)), Since: &since, Fix: fix}
 }
 
 // Faults says what is wrong with messages and keys of a connection.
@@ -126,6 +125,3 @@ func (s Standing) Faults() (list []commands.WhyReason) {
 	}
 	return list
 }
-
-// line is s without line breaks: somebody else wrote it.
-func line(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -83,11 +83,8 @@ func (v AgentView) word() string {
 	case said == nil:
 		return ""
 	case said.NoRetry():
-		return strings.TrimSuffix("; it said that it has failed and a retry is of no use: "+oneLine(said.Text), ": ")
+		return strings.TrimSuffix("; it said that it has failed and a retry is of no use: "+commands.OneLine(said.Text), ": ")
 	default:
-		return strings.TrimSuffix(fmt.Sprintf("; it said %q: %s", said.As, oneLine(said.Text)), ": ")
+		return strings.TrimSuffix(fmt.Sprintf("; it said %q: %s", said.As, commands.OneLine(said.Text)), ": ")
 	}
 }
-
-// oneLine is a text of somebody else in one line: it may not look like lines of ours.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

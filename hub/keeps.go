@@ -73,7 +73,7 @@ func (v SpokeView) host() (list []commands.WhyReason) {
 		list = append(list, commands.WhyReason{Code: commands.CauseIsolation, Text: "starts no program: it cannot confine agents as its policy demands", Fix: "on its host, spawnmesh doctor says why"})
 	}
 	if v.StartsNone != "" {
-		list = append(list, commands.WhyReason{Code: commands.CauseHost, Text: fmt.Sprintf("starts nothing now: %s", oneLine(v.StartsNone)), Fix: "it goes on by itself when that is mended on its host"})
+		list = append(list, commands.WhyReason{Code: commands.CauseHost, Text: fmt.Sprintf("starts nothing now: %s", commands.OneLine(v.StartsNone)), Fix: "it goes on by itself when that is mended on its host"})
 	}
 	return list
 }

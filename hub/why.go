@@ -57,7 +57,7 @@ func (w *whyAgent) ended() {
 		w.add(commands.CauseOrder, nil, "spawnmesh why "+commands.ShortID(w.RetriedAs), "it was ordered anew")
 	case w.Refused():
 		if last := len(w.Refusals) - 1; last >= 0 && w.Refusals[last].Hint != "" {
-			r.Fix = w.Refusals[last].Spoke + " says: " + oneLine(w.Refusals[last].Hint)
+			r.Fix = w.Refusals[last].Spoke + " says: " + commands.OneLine(w.Refusals[last].Hint)
 		}
 	case w.State == commands.Completed:
 	case w.NotRetried != nil:
@@ -92,7 +92,7 @@ func (v AgentView) NotKilled() string {
 	if kill == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s refused it: %s", v.Spoke, oneLine(cmp.Or(kill.Why, string(kill.Code))))
+	return fmt.Sprintf("%s refused it: %s", v.Spoke, commands.OneLine(cmp.Or(kill.Why, string(kill.Code))))
 }
 
 // paused says what became of the newest word of this hub on a pause, and of one that stands still by another word how it goes on.
@@ -119,7 +119,7 @@ func (v AgentView) PauseSaid() string {
 	}
 	switch {
 	case p.State == store.PauseRefused:
-		return fmt.Sprintf("%s; %s refused it: %s", by, v.Spoke, oneLine(cmp.Or(p.Why, string(p.Code))))
+		return fmt.Sprintf("%s; %s refused it: %s", by, v.Spoke, commands.OneLine(cmp.Or(p.Why, string(p.Code))))
 	case p.State == store.PauseExpired:
 		return fmt.Sprintf("%s; it expired before %s took it", by, v.Spoke)
 	case p.State == store.PauseSent:

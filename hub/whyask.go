@@ -76,7 +76,7 @@ func (h *Hub) fromSpoke(ctx context.Context, r WhyRequest, v AgentView) []comman
 	}
 	list := state.Said(v.Spoke)
 	for i := range list {
-		list[i].Text, list[i].Fix = oneLine(list[i].Text), oneLine(list[i].Fix)
+		list[i].Text, list[i].Fix = commands.OneLine(list[i].Text), commands.OneLine(list[i].Fix)
 	}
 	return list
 }

@@ -27,12 +27,12 @@ func (w *whyAgent) runs() {
 	case heard && c.Differs != "":
 		w.add(commands.CauseHistories, nil, "", "this is what is known here, and nothing is relayed to or from %s: %s", w.Spoke, c.Differs)
 	case heard && c.Says.State == string(store.Suspended):
-		w.add(commands.CauseConnection, nil, "", "%s has suspended the connection and starts nothing more: %s", w.Spoke, oneLine(c.Says.Reason))
+		w.add(commands.CauseConnection, nil, "", "%s has suspended the connection and starts nothing more: %s", w.Spoke, commands.OneLine(c.Says.Reason))
 	case heard && c.Liveness == "late":
 		w.add(commands.CauseLink, c.LastSeen, "", "%s", w.silence())
 	case heard:
 	case c.State == store.Suspended:
-		w.add(commands.CauseConnection, &c.Since, w.resume(), "the connection is suspended by %s: %s; the agent may go on, and what became of it is told after", c.By, oneLine(c.Reason))
+		w.add(commands.CauseConnection, &c.Since, w.resume(), "the connection is suspended by %s: %s; the agent may go on, and what became of it is told after", c.By, commands.OneLine(c.Reason))
 	case c.State != store.Active:
 		w.add(commands.CauseConnection, &c.Since, "", "the connection is %s", c.State)
 	default:

@@ -25,7 +25,7 @@ func (w *whyAgent) waits() {
 	case c.Differs != "" && c.Linked:
 		w.add(commands.CauseHistories, nil, "", "it waits, as far as is known here; nothing is relayed to or from %s: %s", w.Spoke, c.Differs)
 	case c.Says.State == string(store.Suspended):
-		w.add(commands.CauseConnection, nil, "it is resumed on its host", "it waits until %s resumes the connection, which it has suspended: %s", w.Spoke, oneLine(c.Says.Reason))
+		w.add(commands.CauseConnection, nil, "it is resumed on its host", "it waits until %s resumes the connection, which it has suspended: %s", w.Spoke, commands.OneLine(c.Says.Reason))
 	case w.refused():
 	case !c.Linked && accepted:
 		w.add(commands.CauseLink, c.LastSeen, linkNext, "%s the link, which is down%s, is up", started, never(c))
@@ -90,7 +90,7 @@ func (w *whyAgent) frozen() {
 	if f := w.at.Frozen; f != nil {
 		since := time.UnixMilli(f.Since)
 		w.add(commands.CauseFreeze, &since, commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", w.at.FrozenScope, "--reason", "WHY"}),
-			"what is ordered on %s is frozen here by %s: %s%s", w.Spoke, f.By, oneLine(f.Reason), w.unheardOf())
+			"what is ordered on %s is frozen here by %s: %s%s", w.Spoke, f.By, commands.OneLine(f.Reason), w.unheardOf())
 	}
 }
 
@@ -107,7 +107,7 @@ func (w *whyAgent) kept() {
 	c := w.at
 	if f := c.Says.Freeze; f != nil && f.Frozen {
 		since := time.UnixMilli(f.Since)
-		w.add(commands.CauseFreeze, &since, "it is unfrozen on its host: spawnmesh unfreeze", "%s starts nothing for this hub: frozen there by %s: %s", w.Spoke, oneLine(f.By), oneLine(f.Reason))
+		w.add(commands.CauseFreeze, &since, "it is unfrozen on its host: spawnmesh unfreeze", "%s starts nothing for this hub: frozen there by %s: %s", w.Spoke, commands.OneLine(f.By), commands.OneLine(f.Reason))
 	}
 	if c.Refuses != nil {
 		w.add(commands.CauseKey, nil, "its operator has to tell a newer one", "nothing of %s is taken: the key that it signs with has ended here (%s)", w.Spoke, c.Refuses.Code)
@@ -121,7 +121,7 @@ func (w *whyAgent) kept() {
 	}
 	for _, q := range c.Queues {
 		if q.Problem != "" {
-			w.add(commands.CauseQueue, nil, "spawnmesh doctor", "what has come from %s is not read: %s", w.Spoke, oneLine(q.Problem))
+			w.add(commands.CauseQueue, nil, "spawnmesh doctor", "what has come from %s is not read: %s", w.Spoke, commands.OneLine(q.Problem))
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (w *whyAgent) atSpoke() {
 		w.add(commands.CauseStopping, nil, "it goes on when it is started again on its host", "%s is stopping, and starts it when it runs again", w.Spoke)
 	}
 	if c.StartsNone != "" {
-		w.add(commands.CauseHost, nil, "it goes on by itself when its host has mended that", "it waits for %s, which starts nothing now: %s", w.Spoke, oneLine(c.StartsNone))
+		w.add(commands.CauseHost, nil, "it goes on by itself when its host has mended that", "it waits for %s, which starts nothing now: %s", w.Spoke, commands.OneLine(c.StartsNone))
 	}
 	if c.Isolation == commands.IsolationUnmet {
 		w.add(commands.CauseIsolation, nil, "on its host: spawnmesh doctor", "%s cannot confine agents as its policy demands", w.Spoke)

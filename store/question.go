@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -49,7 +48,7 @@ func (q Question) Differs() string {
 
 // Why is an open question as the reason why its agent waits.
 func (q Question) Why() commands.WhyReason {
-	r := commands.WhyReason{Code: commands.CauseQuestion, Text: "it asks: " + strings.Join(strings.Fields(q.Text), " "), Since: &q.AskedAt, Until: &q.Deadline}
+	r := commands.WhyReason{Code: commands.CauseQuestion, Text: "it asks: " + commands.OneLine(q.Text), Since: &q.AskedAt, Until: &q.Deadline}
 	if q.Default != "" {
 		r.Text += fmt.Sprintf("; if nobody answers, the answer is %q", q.Default)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -77,7 +78,7 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 		return err
 	}
 	if a.forPeople() && v.Already {
-		_, err := fmt.Fprintf(a.out, "%s is frozen already, by %s since %s: %s; the reason stays, and nothing was changed\n", printable(text), printable(v.Actor), clock(&v.Since), inLine(v.Reason))
+		_, err := fmt.Fprintf(a.out, "%s is frozen already, by %s since %s: %s; the reason stays, and nothing was changed\n", printable(text), printable(v.Actor), clock(&v.Since), commands.OneLine(v.Reason))
 		return err
 	}
 	if a.forPeople() {

@@ -73,7 +73,7 @@ func (a *app) printInbox(list []api.Question) error {
 			sent = fmt.Sprintf("%s by %s", q.Sent.Answer, q.Sent.By)
 		}
 		t.names = append(t.names, q.ID)
-		t.rows = append(t.rows, []string{q.ShortID, commands.ShortID(q.Task), peerOf(q), waitsSince(q.AskedAt), untilText(q.Deadline), inLine(q.Text), strings.Join(q.Options, ","), q.Default, sent})
+		t.rows = append(t.rows, []string{q.ShortID, commands.ShortID(q.Task), peerOf(q), waitsSince(q.AskedAt), untilText(q.Deadline), commands.OneLine(q.Text), strings.Join(q.Options, ","), q.Default, sent})
 	}
 	return printList(a, list, t)
 }

@@ -79,6 +79,6 @@ func (a *app) answer(ctx context.Context, c *control.Client, id string, answer a
 		_, err = fmt.Fprintf(a.out, "the answer to question %s is sent; %s has not confirmed it yet\n", q.ShortID, q.Spoke)
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "question %s is answered: %s\n", q.ShortID, printable(inLine(q.Answer)))
+	_, err = fmt.Fprintf(a.out, "question %s is answered: %s\n", q.ShortID, printable(commands.OneLine(q.Answer)))
 	return err
 }

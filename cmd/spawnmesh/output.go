@@ -147,9 +147,6 @@ func printable(s string) string {
 	return strings.Map(harmless, s)
 }
 
-// inLine is a text of somebody else in one line: it may not look like lines of ours.
-func inLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 // harmless is a character, or what stands for one that is not.
 func harmless(r rune) rune {
 	if r != '\t' && r != '\n' && unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Bidi_Control) {

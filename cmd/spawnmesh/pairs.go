@@ -37,7 +37,7 @@ func (p *pairs) addWord(r commands.Result) {
 
 // dataGlance is the beginning of the data that an agent has left, which may be long.
 func dataGlance(r commands.Result) string {
-	text := []rune(inLine(r.Data))
+	text := []rune(commands.OneLine(r.Data))
 	if len(text) <= mostData {
 		return string(text)
 	}

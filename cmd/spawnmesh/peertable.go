@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -104,9 +105,9 @@ func stateOf(v connectionView) string {
 func suspension(v connectionView) string {
 	switch {
 	case v.State == store.Suspended:
-		return fmt.Sprintf("%s by %s: %s", v.State, v.By, inLine(v.Reason))
+		return fmt.Sprintf("%s by %s: %s", v.State, v.By, commands.OneLine(v.Reason))
 	case v.State == store.Active && v.Says.State == string(store.Suspended):
-		return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, inLine(v.Says.Reason))
+		return fmt.Sprintf("%s by %s: %s", v.Says.State, v.Name, commands.OneLine(v.Says.Reason))
 	}
 	return ""
 }

@@ -80,7 +80,7 @@ func (a *app) createSchedule(c *cobra.Command, v api.NewSchedule, f spawnFlags, 
 		return err
 	}
 	if made.Note != "" {
-		fmt.Fprintf(a.err, "note: what it orders would not run now: %s\n", inLine(made.Note))
+		fmt.Fprintf(a.err, "note: what it orders would not run now: %s\n", commands.OneLine(made.Note))
 	}
 	a.did("the schedule %s was created; see: %s", made.Name, a.line("schedule", "show", made.Name))
 	return a.sayDue(made, "was created, in the zone "+made.Zone)

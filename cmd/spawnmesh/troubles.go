@@ -36,7 +36,7 @@ func (a *app) withFix(r commands.WhyReason) string {
 // auditRefused says that the peer of a connection refuses the audit of this instance; "" where it does not.
 func auditRefused(v connectionView) string {
 	if h := v.Says.Audit; h != nil && h.Refused != "" && !v.State.Ended() {
-		return "refuses the audit of this instance: " + inLine(h.Refused)
+		return "refuses the audit of this instance: " + commands.OneLine(h.Refused)
 	}
 	return ""
 }

@@ -142,7 +142,7 @@ func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
 	case expired:
 		w.add(commands.CauseGrant, "spawnmesh connections grant "+name+" --expires never", &expires, nil, "the grant of %s has expired", name)
 	case frozen:
-		w.add(commands.CauseFreeze, "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, strings.Join(strings.Fields(frozenWhy), " "))
+		w.add(commands.CauseFreeze, "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, commands.OneLine(frozenWhy))
 	default:
 		w.add(commands.CauseLink, "", nil, nil, "the link with %s has just come up: what it has sent meanwhile is taken first", name)
 	}
