@@ -47,13 +47,13 @@ type Exchange struct {
 	early        earlyBeat         // the newest one of the peer that came before its time
 	heeded       int64             // the number of our newest freeze that the peer, which obeys, says it has stored
 	beatRefused  *commands.Refused // why the last heartbeat was not taken, as was said; nil = it was
-	ahead        *commands.Refused // why the newest message that is to be stored was refused, where that was its time: it comes again; nil = it was not
-	unsaved      bool              // beat is newer than the one in the database
-	unsavable    bool              // the database has refused the last one, which was said
-	peerState    store.PeerState   // of the connection on the peer's side, as noted last in the database
-	peerStateAt  time.Time         // when that was
-	limited      time.Time         // until when the peer has to wait because of its rate, or had to; zero = never
-	slowed       bool              // that was said
+	pace         pace
+	unsaved      bool            // beat is newer than the one in the database
+	unsavable    bool            // the database has refused the last one, which was said
+	peerState    store.PeerState // of the connection on the peer's side, as noted last in the database
+	peerStateAt  time.Time       // when that was
+	limited      time.Time       // until when the peer has to wait because of its rate, or had to; zero = never
+	slowed       bool            // that was said
 
 	refuses      *commands.EndedKey       // the key of the last heartbeat, which has ended here; nil = it was good
 	refusedHeard []commands.RefusedReport // what the peer said last that it has refused of our reports

@@ -40,6 +40,7 @@ func (x *Exchange) take(ctx context.Context, envelopes [][]byte) error {
 type opening struct {
 	in       *store.Incoming
 	handler  *Handler
+	early    bool  // a kill that is taken before its time
 	stored   bool  // before it has an effect, or is refused: all but what handlers pass on and exchanges say to each other
 	rejected error // why it is refused without being stored: not authentic (in is nil), of a kind that is not stored, or early (in is set)
 }
@@ -65,7 +66,9 @@ func (x *Exchange) openAll(ctx context.Context, p *Peer, envelopes [][]byte) []o
 func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 	in := &store.Incoming{Conn: p.ID, Envelope: envelope}
 	o, err := p.Verifier.Open(envelope, time.Now())
-	if r, ok := errors.AsType[*signing.Rejected](err); ok && early(r, time.Now()) {
+	r, wrong := errors.AsType[*signing.Rejected](err)
+	ahead := wrong && early(r, time.Now())
+	if ahead {
 		o, err = p.Verifier.Reopen(envelope)
 	}
 	if err == nil {
@@ -99,23 +102,38 @@ func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 	case h != nil && h.Judge != nil:
 		in.Refusal = h.Judge(ctx, in)
 	}
-	return opening{in: in, handler: h, stored: stored}
+	return opening{in: in, handler: h, stored: stored, early: ahead}
+}
+
+// A pace is what the times of the messages that a peer stores and sends say of its clock. Their numbers tell which was made last,
+// in whatever order they come.
+type pace struct {
+	ahead *commands.Refused // why the newest of them was refused, where that was its time: it comes again; nil = it was not
+	seq   int64             // of that one, or of the newest that came at its time
+}
+
+// note takes one message in. A kill that is taken early says nothing of the clock.
+func (p *pace) note(o opening) {
+	if o.in == nil || o.early || o.in.Header.Seq < p.seq {
+		return
+	}
+	switch {
+	case o.stored:
+		*p = pace{seq: o.in.Header.Seq}
+	case o.rejected != nil && commands.CodeOf(o.rejected) == signing.TimeFuture:
+		*p = pace{ahead: refusal(o.rejected), seq: o.in.Header.Seq}
+	}
 }
 
 // noteAhead remembers whether what the peer stores and sends is refused for its time, and says so once: its database may have another
 // clock than its heartbeats.
 func (x *Exchange) noteAhead(ctx context.Context, opened []opening) {
 	x.mu.Lock()
-	was := x.ahead
+	was := x.pace.ahead
 	for _, o := range opened {
-		switch {
-		case o.stored:
-			x.ahead = nil
-		case o.rejected != nil && o.in != nil && commands.CodeOf(o.rejected) == signing.TimeFuture:
-			x.ahead = refusal(o.rejected)
-		}
+		x.pace.note(o)
 	}
-	now := x.ahead
+	now := x.pace.ahead
 	x.mu.Unlock()
 	if was == nil && now != nil {
 		x.log.WarnContext(ctx, "messages of the peer are refused for their time, and come again; the clock of its host or of its database is ahead", "code", now.Code, "why", now.Why)

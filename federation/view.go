@@ -153,7 +153,7 @@ func (x *Exchange) describe(s *Status) {
 	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
 	if s.Unsealed = x.unsealed.Err(); s.Linked {
 		s.Unanswered = x.unanswered.Err()
-		if r := x.ahead; r != nil {
+		if r := x.pace.ahead; r != nil {
 			s.Ahead = &RefusedBeat{r.Code, r.Why}
 		}
 		if r := x.beatRefused; r != nil {
