@@ -26,6 +26,9 @@ func ShellLine(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// Line is a command line of this program, as a shell reads it. Who shows it to a person adds which instance is asked.
+func Line(words ...string) string { return ShellLine(append([]string{"spawnmesh"}, words...)) }
+
 // escaped is w between $' and ', with three octal digits for each byte that does not print: no digit behind them is taken for one.
 func escaped(w string) string {
 	var b strings.Builder

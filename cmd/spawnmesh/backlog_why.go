@@ -95,9 +95,11 @@ func ownersOf(list []backlog.Claimer) string {
 	return strings.Join(names, ", ")
 }
 
-// onlyClaimers reports whether nothing keeps the task but that nobody asks for it.
+// onlyClaimers reports whether nothing keeps the task but that nobody asks for it. A claim without an end has run out.
 func onlyClaimers(w backlog.Why) bool {
-	return !slices.ContainsFunc(w.Reasons, func(r commands.WhyReason) bool { return r.Code != commands.CauseCapability })
+	return !slices.ContainsFunc(w.Reasons, func(r commands.WhyReason) bool {
+		return r.Code != commands.CauseCapability && (r.Code != commands.CauseLease || r.Until != nil)
+	})
 }
 
 // span says since when and until when something holds.

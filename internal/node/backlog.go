@@ -151,6 +151,9 @@ func (s resources) ExplainBacklogTask(ctx context.Context, r api.ExplainBacklogT
 		return nil, err
 	}
 	w, err := ws.Why(ctx, r.Task)
+	if !control.CallerOf(ctx).SeesContent() {
+		w = w.WithoutWords()
+	}
 	return api.ExplainBacklogTask200JSONResponse{Task: seenCard(ctx, cardOf(w.Task)), Since: w.Since(), Claimable: w.Claimable, Reasons: mapped(w.Reasons, reasonOf), By: mapped(w.By, claimerOf)}, err
 }
 

@@ -20,6 +20,9 @@ type Why struct {
 	Claimable bool                 `json:"claimable"` // by the claimers in By, now
 	Reasons   []commands.WhyReason `json:"reasons"`   // every one, in the order of the admission
 	By        []Claimer            `json:"by"`        // claimers of late whose capabilities and lanes fit
+
+	lapsed bool   // a claim of it has run out, and nobody has taken it since
+	words  string // of who ended it
 }
 
 // A Claimer is somebody who claimed, or tried to, not long ago.
@@ -70,13 +73,16 @@ func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
 		if w.Task, err = ws.find(ctx, tx, ref); err != nil {
 			return err
 		}
-		w.byState()
-		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyHeld, ws.whyFrozen, ws.whyLane, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
+		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyState, ws.whyHeld, ws.whyFrozen, ws.whyLane, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
 			if err := look(ctx, tx, &w); err != nil {
 				return err
 			}
 		}
-		w.Claimable = len(w.Reasons) == 0 && len(w.By) > 0
+		keep := len(w.Reasons)
+		if w.lapsed { // says so, and keeps nobody
+			keep--
+		}
+		w.Claimable = keep == 0 && len(w.By) > 0
 		return nil
 	})
 	return w, err
@@ -97,31 +103,6 @@ func (w Why) Since() time.Time {
 // figure is the number of the newest reason.
 func (w *Why) figure(n float64) { w.Reasons[len(w.Reasons)-1].Figure = &n }
 
-func (w *Why) byState() {
-	t := w.Task
-	switch {
-	case t.State == commands.Queued:
-	case t.State == commands.Blocked:
-		w.add(commands.CauseState, "spawnmesh backlog unblock "+t.Name(), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
-	case t.State == commands.Paused && t.Kind == AgentKind:
-		w.add(commands.CauseState, "spawnmesh resume "+commands.ShortID(t.ID), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
-	case t.State == commands.Paused:
-		w.add(commands.CauseState, "spawnmesh backlog resume "+t.Name(), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
-	case t.State.Terminal():
-		w.add(commands.CauseEnded, "", t.EndedAt, nil, "it has ended: %s", t.State)
-	case t.State == commands.InReview:
-		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "it is delivered, and waits for its review")
-	case t.State == commands.Approved:
-		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "its review has passed, and it waits for its merge")
-	case t.State == commands.AwaitingInput:
-		w.add(commands.CauseQuestion, "spawnmesh inbox", &t.UpdatedAt, nil, "it waits for the answer to a question")
-	case t.Owner != "":
-		w.add(commands.CauseLease, "", t.ClaimedAt, t.LeaseUntil, "%s holds it with attempt %d", t.Owner, t.Attempts)
-	default:
-		w.add(commands.CauseState, "", &t.UpdatedAt, nil, "it is %s", t.State)
-	}
-}
-
 func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
 	if w.Task.Eligibility != Held {
 		return nil
@@ -138,9 +119,9 @@ func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
 	case err != nil:
 		return err
 	case state != string(store.Active):
-		w.add(commands.CauseConnection, "spawnmesh connections resume "+name, &since, nil, "the connection with %s is %s by %s", name, state, by)
+		w.add(commands.CauseConnection, commands.Line("connections", "resume", name), &since, nil, "the connection with %s is %s by %s", name, state, by)
 	case expired:
-		w.add(commands.CauseGrant, "spawnmesh connections grant "+name+" --expires never", &expires, nil, "the grant of %s has expired", name)
+		w.add(commands.CauseGrant, commands.Line("connections", "grant", name, "--expires", "never"), &expires, nil, "the grant of %s has expired", name)
 	case frozen:
 		w.add(commands.CauseFreeze, "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, commands.OneLine(frozenWhy))
 	default:
@@ -157,7 +138,7 @@ func (ws *Workspace) whyFrozen(ctx context.Context, tx *store.Tx, w *Why) error 
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Freeze])
 	for _, f := range list {
 		scope := strings.TrimSuffix(f.Scope+":"+f.Target, ":")
-		w.add(commands.CauseFreeze, "spawnmesh unfreeze --scope "+scope+" --reason WHY", &f.Since, nil, "%s is frozen by %s: %s", scope, f.Actor, f.Reason)
+		w.add(commands.CauseFreeze, commands.Line("unfreeze", "--scope", scope, "--reason", "WHY"), &f.Since, nil, "%s is frozen by %s: %s", scope, f.Actor, f.Reason)
 	}
 	return err
 }
@@ -170,7 +151,7 @@ func (ws *Workspace) whyLane(ctx context.Context, tx *store.Tx, w *Why) error {
 		return nil
 	}
 	if err == nil {
-		w.add(commands.CauseLane, "spawnmesh lane resume "+l.Name, &l.Since, nil, "lane %s is %s by %s%s", l.Name, l.State, l.Actor, because(l.Reason))
+		w.add(commands.CauseLane, commands.Line("lane", "resume", l.Name), &l.Since, nil, "lane %s is %s by %s%s", l.Name, l.State, l.Actor, because(l.Reason))
 	}
 	return err
 }
@@ -201,7 +182,7 @@ func (ws *Workspace) whyDependencies(ctx context.Context, tx *store.Tx, w *Why) 
 		n++
 		at, hint := since, ""
 		if state.Terminal() {
-			hint = "spawnmesh backlog retry " + name + ", or unlink it"
+			hint = commands.Line("backlog", "retry", name)
 		}
 		w.add(commands.CauseDependency, hint, &at, nil, "it depends on %s, which is %s", name, state)
 		return nil
@@ -229,23 +210,19 @@ func (ws *Workspace) whyCapability(ctx context.Context, tx *store.Tx, w *Why) er
 	if w.By, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Claimer]); err != nil {
 		return err
 	}
-	if len(w.By) > 0 || w.Task.State != commands.Queued {
+	if len(w.By) > 0 || w.Task.State != commands.Queued && !w.lapsed {
 		return nil
 	}
 	needs := "no claimer was here within the hour"
 	if len(w.Task.Capabilities) > 0 {
 		needs = "no claimer of the last hour has all of: " + strings.Join(w.Task.Capabilities, ", ")
 	}
-	w.add(commands.CauseCapability, "spawnmesh backlog claim --owner NAME --lane "+w.Task.Lane+capabilityFlags(w.Task.Capabilities), nil, nil, "%s", needs)
-	return nil
-}
-
-func capabilityFlags(list []string) string {
-	var b strings.Builder
-	for _, c := range list {
-		b.WriteString(" --capability " + c)
+	words := []string{"backlog", "claim", "--owner", "NAME", "--lane", w.Task.Lane}
+	for _, c := range w.Task.Capabilities {
+		words = append(words, "--capability", c)
 	}
-	return b.String()
+	w.add(commands.CauseCapability, commands.Line(words...), nil, nil, "%s", needs)
+	return nil
 }
 
 func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error {
@@ -259,15 +236,15 @@ func (ws *Workspace) whyLimits(ctx context.Context, tx *store.Tx, w *Why) error 
 	_, err = pgx.ForEachRow(rows, []any{&what, &name, &room, &amount, &resets}, func() error {
 		switch what {
 		case "quota":
-			w.add(commands.CauseQuota, "spawnmesh quota show "+name, nil, nil, "quota %s has no room", name)
+			w.add(commands.CauseQuota, commands.Line("quota", "show", name), nil, nil, "quota %s has no room", name)
 			w.figure(float64(room))
 		case "budget":
-			w.add(commands.CauseBudget, "spawnmesh budget show "+name, nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
+			w.add(commands.CauseBudget, commands.Line("budget", "show", name), nil, resets, "budget %s has %s left and the task may take %s", name, Amount(room), Amount(amount))
 			w.figure(float64(room) / float64(Unit))
 		case "limit":
-			w.add(commands.CauseLimit, "spawnmesh spoke policy reload", nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
+			w.add(commands.CauseLimit, commands.Line("spoke", "policy", "reload"), nil, resets, "account %s has met a limit of its provider; its tasks wait", name)
 		case "account":
-			w.add(commands.CauseBudget, "spawnmesh budget create NAME --scope account:"+name+" --dimension D --hard N", nil, nil, "account %s has no budget, so it may spend nothing", name)
+			w.add(commands.CauseBudget, commands.Line("budget", "create", "NAME", "--scope", "account:"+name, "--dimension", "DIMENSION", "--hard", "AMOUNT"), nil, nil, "account %s has no budget, so it may spend nothing", name)
 		}
 		return nil
 	})

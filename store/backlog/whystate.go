@@ -1,0 +1,101 @@
+package backlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// whyState says what the state of a task keeps from being claimed.
+func (ws *Workspace) whyState(ctx context.Context, tx *store.Tx, w *Why) error {
+	t := w.Task
+	switch {
+	case t.State == commands.Queued:
+	case t.State.Terminal():
+		return ws.whyEnded(ctx, tx, w)
+	case t.State == commands.Blocked:
+		w.add(commands.CauseState, commands.Line("backlog", "unblock", t.Name()), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
+	case t.State == commands.Paused && t.Kind == AgentKind:
+		w.add(commands.CauseState, commands.Line("resume", commands.ShortID(t.ID)), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
+	case t.State == commands.Paused:
+		w.add(commands.CauseState, commands.Line("backlog", "resume", t.Name()), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
+	case t.State == commands.InReview:
+		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "it is delivered, and waits for its review")
+	case t.State == commands.Approved:
+		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "its review has passed, and it waits for its merge")
+	case t.State == commands.AwaitingInput:
+		w.add(commands.CauseQuestion, commands.Line("inbox"), &t.UpdatedAt, nil, "it waits for the answer to a question")
+	case t.Owner != "":
+		return ws.whyClaimed(ctx, tx, w)
+	default:
+		w.add(commands.CauseState, "", &t.UpdatedAt, nil, "it is %s", t.State)
+	}
+	return nil
+}
+
+// whyClaimed says who holds a task, or that a claim of it has run out: whoever claims next has the task then. What the
+// instance's own spoke runs it keeps, also with a claim that has run out.
+func (ws *Workspace) whyClaimed(ctx context.Context, tx *store.Tx, w *Why) error {
+	t := w.Task
+	err := tx.QueryRow(ctx, `SELECT until <= statement_timestamp() AND owner <> $2 FROM leases WHERE task = $1`, t.ID, string(ws.backlog.db.Self())).Scan(&w.lapsed)
+	switch {
+	case err != nil && err != pgx.ErrNoRows:
+		return fmt.Errorf("reading until when a claim lasts: %w", err)
+	case w.lapsed:
+		w.add(commands.CauseLease, commands.Line("backlog", "reclaim", "--id", t.Name()), t.LeaseUntil, nil, "the claim of %s ran out; the next claim takes it", t.Owner)
+	default:
+		w.add(commands.CauseLease, "", t.ClaimedAt, t.LeaseUntil, "%s holds it with attempt %d", t.Owner, t.Attempts)
+	}
+	return nil
+}
+
+// maxEndRows is how many of the newest audit rows of a task are looked at for its end: what is done to it later leaves few.
+const maxEndRows = 20
+
+// whyEnded says how a task has ended, by whom, and with which words.
+func (ws *Workspace) whyEnded(ctx context.Context, tx *store.Tx, w *Why) error {
+	t, fix, by := w.Task, "", ""
+	if t.State != commands.Completed && t.Kind != AgentKind {
+		fix = commands.Line("backlog", "retry", t.Name())
+	}
+	rows, err := store.AuditHere(ctx, tx, t.ID, 0, maxEndRows)
+	if err != nil {
+		return err
+	}
+	for _, r := range slices.Backward(rows) {
+		who, done, _ := strings.Cut(r.Action, ".")
+		if done == string(t.State) && slices.Contains([]string{"operator", "worker", "task"}, who) {
+			by = " by " + r.Actor
+			if who != "task" {
+				w.words = r.Why
+			}
+			break
+		}
+	}
+	if w.words == "" && t.State == commands.Failed && t.LastError != nil {
+		w.words = t.LastError.Text
+	}
+	said := string(t.State) + by
+	if t.Reason != "" && t.Reason != commands.Operator && t.Reason != commands.CancelRequested {
+		said += " (" + string(t.Reason) + ")"
+	}
+	w.add(commands.CauseEnded, fix, t.EndedAt, nil, "it has ended: %s%s", said, because(commands.OneLine(w.words)))
+	return nil
+}
+
+// WithoutWords is w without what somebody has said of the end of the task, for who may not see what tasks are about.
+func (w Why) WithoutWords() Why {
+	w.Reasons = slices.Clone(w.Reasons)
+	for i, r := range w.Reasons {
+		if r.Code == commands.CauseEnded {
+			w.Reasons[i].Text = strings.TrimSuffix(r.Text, because(commands.OneLine(w.words)))
+		}
+	}
+	return w
+}
