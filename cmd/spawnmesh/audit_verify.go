@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -35,15 +34,15 @@ Who owns the database and the keys can sign another history. Name with --checkpo
 what a peer has kept: audit checkpoints --peer NAME -o json, there.`,
 		Example: "  spawnmesh audit verify\n  spawnmesh audit verify audit.jsonl\n  spawnmesh audit verify --checkpoint kept.json",
 		RunE: func(c *cobra.Command, args []string) error {
-			notes, err := keptNotes(kept)
+			held, err := keptIn(kept)
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				return a.verifyFile(args[0], notes)
+				return a.verifyFile(args[0], held)
 			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
-				v := &verifying{kept: notes}
+				v := &verifying{kept: held}
 				return a.printVerified(v, readAudit(ctx, c.API(), v.take))
 			})
 		},
@@ -85,13 +84,13 @@ func readAudit(ctx context.Context, c *api.ClientWithResponses, take func(auditL
 	return err
 }
 
-func (a *app) verifyFile(name string, notes []string) error {
+func (a *app) verifyFile(name string, held []keptCheckpoint) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return misuse("reading the export of an audit: %v", err)
 	}
 	defer f.Close()
-	v := &verifying{kept: notes}
+	v := &verifying{kept: held}
 	in := json.NewDecoder(f)
 	for line := 1; err == nil; line++ {
 		var l auditLine
@@ -111,7 +110,7 @@ func (a *app) verifyFile(name string, notes []string) error {
 
 // A verifying takes the lines of an export.
 type verifying struct {
-	kept  []string // notes that must fit, too
+	kept  []keptCheckpoint // which must fit, too
 	v     *audittree.Verification
 	ended bool
 }
@@ -144,9 +143,15 @@ func (y *verifying) begin(c api.AuditCheckpoint) (err error) {
 	if err != nil || len(public) != ed25519.PublicKeySize {
 		return misuse("this is no export of an audit: its public key is none")
 	}
-	notes := y.kept
+	var notes []string
 	if c.Note != "" {
-		notes = append([]string{c.Note}, notes...)
+		notes = append(notes, c.Note)
+	}
+	for _, k := range y.kept {
+		if err := k.check(public); err != nil {
+			return err
+		}
+		notes = append(notes, k.note)
 	}
 	y.v, err = audittree.Verify(public, notes...)
 	return whole(err)
@@ -171,7 +176,7 @@ func (a *app) printVerified(v *verifying, err error) error {
 	}
 	s := v.v.Summary
 	if !a.forPeople() {
-		return a.printJSON(s)
+		return a.print(s, []any{s}, table{names: []string{s.Instance}})
 	}
 	fmt.Fprintf(a.out, "the audit of %s is whole: %s of %s\n", s.Instance, amount(s.Rows, "row"), amount(s.Size+s.Later, "leaf"))
 	if s.Pruned > 0 {
@@ -203,25 +208,4 @@ func amount(n int64, what string) string {
 		return fmt.Sprint(n, " leaves")
 	}
 	return fmt.Sprint(n, " ", what, "s")
-}
-
-// keptNotes reads checkpoints: notes as they are, or what audit checkpoints shows as JSON.
-func keptNotes(files []string) (notes []string, err error) {
-	for _, name := range files {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			return nil, misuse("reading a checkpoint: %v", err)
-		}
-		text := string(raw)
-		if !strings.HasPrefix(strings.TrimSpace(text), "[") && !strings.HasPrefix(strings.TrimSpace(text), "{") {
-			notes = append(notes, text)
-			continue
-		}
-		var list []api.PeerCheckpoint
-		if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 || list[0].Checkpoint.Note == "" {
-			return nil, misuse("%s has no checkpoint: it is a note, or what audit checkpoints --peer NAME -o json shows", name)
-		}
-		notes = append(notes, list[0].Checkpoint.Note)
-	}
-	return notes, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/audittree"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // tampering does what somebody can who owns the database.
@@ -74,6 +76,20 @@ func TestAuditVerify(t *testing.T) {
 	held := h.do("audit", "verify", "--checkpoint", note)
 	require.Contains(t, held, "is whole")
 	require.Contains(t, held, "it goes on from 1 checkpoint of --checkpoint, too\n")
+
+	another, err := signing.NewSigner([]byte(strings.Repeat("x", 32)))
+	require.NoError(t, err)
+	foreign, err := audittree.Checkpoint{Instance: signing.InstanceIDOf(another.Public()), At: time.Now()}.Sign(another)
+	require.NoError(t, err)
+	for name, text := range map[string]string{"empty": "", "garbled": strings.Replace(noteOf(t, lines[0]), "era ", "eros ", 1), "no note": "a checkpoint", "of another": foreign} {
+		wrong := filepath.Join(t.TempDir(), "kept")
+		require.NoError(t, os.WriteFile(wrong, []byte(text), 0o600), name)
+		h.refused(exitMisuse, wrong+" is no checkpoint of this instance", "audit", "verify", "--checkpoint", wrong)
+		elsewhere.refused(exitMisuse, wrong+" is no checkpoint of this instance", "audit", "verify", file, "--checkpoint", wrong)
+	}
+	require.NoError(t, json.Unmarshal([]byte(h.do("audit", "verify", "-o", "ndjson")), &sum))
+	require.Equal(t, 1, strings.Count(h.do("audit", "verify", "-o", "ndjson"), "\n"))
+	require.Equal(t, sum.Instance+"\n", h.do("audit", "verify", "-o", "name"))
 
 	require.Regexp(t, `(?m)^audit +the newest \d+ rows of \d+ that its checkpoint of \S+ \S+ covers are as they were$`, h.run("", "doctor").out)
 	tampering(t, url, `INSERT INTO audit (seq, actor, action) OVERRIDING SYSTEM VALUE VALUES (-1, 'mallory', 'nothing')`)
