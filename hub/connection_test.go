@@ -264,21 +264,21 @@ func TestSuspendAndResume(t *testing.T) {
 func TestLiveness(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{Interval: 100 * time.Millisecond}.Start(t, "attic")
-	due := func(at time.Time) string {
+	due := func(at time.Time) hub.Liveness {
 		switch age := time.Since(at); {
 		case age < 300*time.Millisecond:
-			return "alive"
+			return hub.Alive
 		case age < time.Second:
-			return "late"
+			return hub.Late
 		case age < 3*time.Second:
-			return "stale"
+			return hub.Stale
 		}
-		return "dead"
+		return hub.Dead
 	}
 
 	m.Spokes["attic"].Proxy.Cut()
 
-	seen := map[string]bool{}
+	seen := map[hub.Liveness]bool{}
 	at := *m.View(t, "attic").LastSeen
 	meshtest.Await(t, "the last verdict", func() bool {
 		before := due(at)
@@ -289,9 +289,9 @@ func TestLiveness(t *testing.T) {
 			seen[v.Liveness] = true
 		}
 		at = *v.LastSeen
-		return seen["dead"]
+		return seen[hub.Dead]
 	})
-	require.True(t, seen["stale"])
+	require.True(t, seen[hub.Stale])
 	require.False(t, m.View(t, "attic").Linked)
 	err := m.Hub.Ask(t, "POST", "/api/v1/tasks", hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeNoop}}.Revealed(), nil)
 	require.Equal(t, commands.NoSpoke, commands.CodeOf(err), "nothing is placed on it")

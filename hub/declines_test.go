@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -48,7 +49,7 @@ func TestAHubKnowsWhatASpokeDoesNotTake(t *testing.T) {
 		meshtest.Await(t, "that the hub knows of the end", func() bool { return len(reasonsOf(t, m.Hub.Instance, "attic")) == 0 })
 		require.Empty(t, reasonsOf(t, attic.Instance, "lab"))
 	}
-	meshtest.Await(t, "a heartbeat", func() bool { return m.View(t, "attic").Liveness == "alive" })
+	meshtest.Await(t, "a heartbeat", func() bool { return m.View(t, "attic").Liveness == hub.Alive })
 	nothing()
 
 	grant(map[string]any{"expires": time.Now().Add(-time.Hour)})

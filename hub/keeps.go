@@ -28,7 +28,7 @@ func (v SpokeView) Keeps() []commands.WhyReason {
 	list = append(list, s.Freezes()...)
 	list = append(list, v.host()...)
 	list = append(list, s.Faults()...)
-	if v.Linked && v.Liveness == "alive" && v.Running >= v.Slots {
+	if v.Linked && v.Liveness == Alive && v.Running >= v.Slots {
 		list = append(list, commands.WhyReason{Code: commands.CauseSlots, Text: "has all of its " + strconv.Itoa(v.Slots) + " slots in use; what is ordered waits there", Figure: commands.Figure(v.Slots),
 			Fix: "it goes on when an agent ends; its host may start it with more: spawnmesh spoke run --slots N"})
 	}
@@ -53,7 +53,7 @@ func (v SpokeView) unlinked() []commands.WhyReason {
 		r.Text, r.Since, r.Fix = "is not linked", v.LastSeen, linkNext
 	case v.LastSeen == nil:
 		r.Text, r.Since, r.Fix = "is linked, and has said nothing yet", v.LinkedSince, "wait for its first heartbeat"
-	case v.Liveness == "stale" || v.Liveness == "dead":
+	case !v.Liveness.Heard():
 		r.Text, r.Since, r.Fix = "is linked, and nothing is heard of it", v.LastSeen, "on its host: spawnmesh doctor"
 	default:
 		return nil

@@ -17,20 +17,20 @@ func TestWhatKeepsASpokeFromWork(t *testing.T) {
 	t.Parallel()
 	seen := time.Now().Add(-4 * time.Minute)
 	base := hub.SpokeView{Connection: store.Connection{ID: "7", Name: "attic", State: store.Active, Authority: store.Commands, Since: seen, By: "uid:0", Reason: "sold"},
-		Linked: true, LinkedSince: &seen, Liveness: "alive", LastSeen: &seen, Slots: 4, Says: commands.ConnectionView{State: "active"}}
+		Linked: true, LinkedSince: &seen, Liveness: hub.Alive, LastSeen: &seen, Slots: 4, Says: commands.ConnectionView{State: "active"}}
 	tests := map[string]struct {
 		change func(v *hub.SpokeView)
 		says   []string
 	}{
 		"nothing":         {func(*hub.SpokeView) {}, nil},
-		"late is no fact": {func(v *hub.SpokeView) { v.Liveness, v.Running = "late", 4 }, nil},
+		"late is no fact": {func(v *hub.SpokeView) { v.Liveness, v.Running = hub.Late, 4 }, nil},
 		"its end":         {func(v *hub.SpokeView) { v.State, v.Stopping, v.Linked = store.Revoked, true, false }, []string{"is revoked by uid:0: sold"}},
 		"a suspension":    {func(v *hub.SpokeView) { v.State, v.Linked = store.Suspended, false }, []string{"is suspended by uid:0: sold"}},
 		"its own":         {func(v *hub.SpokeView) { v.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, []string{"is suspended by attic: lunch"}},
 		"no link":         {func(v *hub.SpokeView) { v.Linked, v.Running, v.StartsNone = false, 4, "x" }, []string{"is not linked"}},
 		"never a link":    {func(v *hub.SpokeView) { v.Linked, v.LastSeen = false, nil }, []string{"is not linked, and was not heard of since this hub started"}},
-		"no word yet":     {func(v *hub.SpokeView) { v.LastSeen, v.Liveness = nil, "never seen" }, []string{"is linked, and has said nothing yet"}},
-		"silence":         {func(v *hub.SpokeView) { v.Liveness = "dead" }, []string{"is linked, and nothing is heard of it"}},
+		"no word yet":     {func(v *hub.SpokeView) { v.LastSeen, v.Liveness = nil, hub.NeverSeen }, []string{"is linked, and has said nothing yet"}},
+		"silence":         {func(v *hub.SpokeView) { v.Liveness = hub.Dead }, []string{"is linked, and nothing is heard of it"}},
 		"its grant":       {func(v *hub.SpokeView) { v.Declines = []commands.Decline{{Code: commands.DeclinesExpired}} }, []string{"takes nothing of this hub: the grant there has expired"}},
 		"an old word": {func(v *hub.SpokeView) {
 			v.Declines, v.Linked = []commands.Decline{{Code: commands.DeclinesExpired}}, false

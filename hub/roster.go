@@ -13,20 +13,13 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A spoke's liveness is a multiple of the interval that it announces itself.
-const (
-	warnAfter  = 3
-	staleAfter = 10
-	deadAfter  = 30
-)
-
 // A SpokeView is a spoke as an operator sees it.
 type SpokeView struct {
 	store.Connection
 	Linked        bool                    `json:"linked"`
 	LinkedSince   *time.Time              `json:"linked_since,omitempty"`
 	Remote        string                  `json:"remote,omitempty"`
-	Liveness      string                  `json:"liveness"` // alive, late, stale, dead, never seen, ended
+	Liveness      Liveness                `json:"liveness"`
 	LastSeen      *time.Time              `json:"last_seen,omitempty"`
 	NextExpected  *time.Time              `json:"next_expected_at,omitempty"` // when its next heartbeat is due
 	ClockOffset   string                  `json:"clock_offset,omitempty"`
@@ -113,12 +106,12 @@ func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeVi
 
 // ViewOf describes the spoke of a connection as its last heartbeat does.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: "never seen", Linked: s.Linked, BeatRefused: s.BeatRefused, Ahead: s.Ahead, ClockOffset: s.ClockOffset(), Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
+	v := SpokeView{Connection: s.Connection, Liveness: NeverSeen, Linked: s.Linked, BeatRefused: s.BeatRefused, Ahead: s.Ahead, ClockOffset: s.ClockOffset(), Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
 	if s.Linked {
 		v.LinkedSince, v.Remote = &s.Since, s.Remote
 	}
 	if s.State.Ended() {
-		v.Liveness = "ended"
+		v.Liveness = Ended
 	}
 	b := s.Beat
 	if b == nil {
@@ -126,7 +119,7 @@ func ViewOf(s federation.Status) SpokeView {
 	}
 	v.Says, _ = s.PeerSays()
 	v.Refuses = s.Refuses
-	v.Liveness, v.LastSeen = liveness(time.Since(b.At), b.Body.IntervalMS), &b.At
+	v.Liveness, v.LastSeen = livenessOf(time.Since(b.At), b.Body.IntervalMS), &b.At
 	next := b.At.Add(time.Duration(b.Body.IntervalMS) * time.Millisecond)
 	v.NextExpected = &next
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running
@@ -134,19 +127,6 @@ func ViewOf(s federation.Status) SpokeView {
 	v.Capabilities, v.KillLevel, v.Version, v.LeaseMS = b.Body.Capabilities, b.Body.KillLevel, b.Body.Version, b.Body.LeaseMS
 	v.Policy, v.Isolation = b.Body.Policy, b.Body.Isolation
 	return v
-}
-
-func liveness(age time.Duration, intervalMS int64) string {
-	interval := time.Duration(intervalMS) * time.Millisecond
-	switch {
-	case age < warnAfter*interval:
-		return "alive"
-	case age < staleAfter*interval:
-		return "late"
-	case age < deadAfter*interval:
-		return "stale"
-	}
-	return "dead"
 }
 
 // candidates returns the spokes that can run a spawn now, as far as their last
@@ -240,10 +220,8 @@ func away(p federation.Status, v SpokeView) string {
 		return "is " + string(p.State)
 	case !v.Linked:
 		return "is not linked"
-	case p.Beat == nil:
-		return "is linked and silent: never seen"
-	case v.Liveness != "alive" && v.Liveness != "late":
-		return "is linked and silent: " + v.Liveness
+	case !v.Liveness.Heard():
+		return "is linked and silent: " + string(v.Liveness)
 	case v.Says.State != string(store.Active):
 		return "says that it is " + v.Says.State
 	case v.Stopping:

@@ -14,27 +14,27 @@ import (
 
 // heardNow is a spoke of which all that it says is of now.
 func heardNow() SpokeView {
-	return SpokeView{Connection: store.Connection{Name: "attic", State: store.Active}, Linked: true, Liveness: "alive", Says: commands.ConnectionView{State: "active"}}
+	return SpokeView{Connection: store.Connection{Name: "attic", State: store.Active}, Linked: true, Liveness: Alive, Says: commands.ConnectionView{State: "active"}}
 }
 
 // What a spoke says of its work is of now only where every part of the connection works.
 func TestWhatASpokeSaysIsOfNow(t *testing.T) {
 	t.Parallel()
 	late := heardNow()
-	late.Liveness = "late"
-	require.True(t, heardNow().heard())
-	require.True(t, late.heard())
+	late.Liveness = Late
+	require.True(t, heardNow().current())
+	require.True(t, late.current())
 	for name, change := range map[string]func(v *SpokeView){
 		"suspended":       func(v *SpokeView) { v.State = store.Suspended },
 		"not linked":      func(v *SpokeView) { v.Linked = false },
-		"silent":          func(v *SpokeView) { v.Liveness = "stale" },
+		"silent":          func(v *SpokeView) { v.Liveness = Stale },
 		"suspended there": func(v *SpokeView) { v.Says.State = "suspended" },
 		"a full inbox":    func(v *SpokeView) { v.Full = true },
 		"histories":       func(v *SpokeView) { v.Differs = "it was restored" },
 	} {
 		v := heardNow()
 		change(&v)
-		require.False(t, v.heard(), name)
+		require.False(t, v.current(), name)
 	}
 }
 
@@ -47,10 +47,10 @@ func TestWhyASpokeIsUnheard(t *testing.T) {
 		says   string
 	}{
 		"nothing":     {func(*SpokeView) {}, ""},
-		"late":        {func(v *SpokeView) { v.Liveness = "late" }, ""},
+		"late":        {func(v *SpokeView) { v.Liveness = Late }, ""},
 		"suspended":   {func(v *SpokeView) { v.State = store.Suspended }, "the connection is suspended; attic was heard last 4m ago"},
 		"no link":     {func(v *SpokeView) { v.Linked = false }, "the link is down; attic was heard last 4m ago"},
-		"silence":     {func(v *SpokeView) { v.Liveness = "dead" }, "the link is up and nothing is heard over it; attic was heard last 4m ago"},
+		"silence":     {func(v *SpokeView) { v.Liveness = Dead }, "the link is up and nothing is heard over it; attic was heard last 4m ago"},
 		"never heard": {func(v *SpokeView) { v.Linked, v.LastSeen = false, nil }, "the link is down; attic was never heard"},
 	} {
 		v := heardNow()

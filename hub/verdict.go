@@ -62,7 +62,7 @@ func (o *observed) agent(task string, attempt int) *commands.AgentBeat {
 // unheard says why what a spoke said last may be old; "" = it is of now.
 func (o *observed) unheard() string {
 	c := o.spoke
-	if c.State == store.Active && c.Linked && (c.Liveness == "alive" || c.Liveness == "late") {
+	if c.reached() {
 		return ""
 	}
 	said := "the link is down"

@@ -17,7 +17,7 @@ import (
 // linked is a spoke of four slots that is heard.
 func linked(change func(*hub.SpokeView)) hub.SpokeView {
 	now := time.Now()
-	c := hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Since: now}, Linked: true, Liveness: "alive", LastSeen: &now, Slots: 4,
+	c := hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Since: now}, Linked: true, Liveness: hub.Alive, LastSeen: &now, Slots: 4,
 		Says: commands.ConnectionView{State: commands.ConnActive}}
 	if change != nil {
 		change(&c)
@@ -73,8 +73,8 @@ func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
 		"suspended here":         {ordered(nil), linked(func(c *hub.SpokeView) { c.State, c.Linked = store.Suspended, false }), []commands.Cause{commands.CauseConnection, commands.CauseOrder}, "spawnmesh connections resume attic"},
 		"suspended there":        {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Says.State = commands.ConnSuspended }), []commands.Cause{commands.CauseConnection}, "resumed on its host"},
 		"revoked":                {accepted(nil), linked(func(c *hub.SpokeView) { c.State, c.Linked = store.Revoked, false }), []commands.Cause{commands.CauseConnection}, ""},
-		"the link is down":       {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Linked, c.Liveness = false, "dead" }), []commands.Cause{commands.CauseLink}, "spawnmesh doctor"},
-		"silent":                 {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Liveness = "stale" }), []commands.Cause{commands.CauseSlots, commands.CauseLink}, ""},
+		"the link is down":       {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Linked, c.Liveness = false, hub.Dead }), []commands.Cause{commands.CauseLink}, "spawnmesh doctor"},
+		"silent":                 {accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.Liveness = hub.Stale }), []commands.Cause{commands.CauseSlots, commands.CauseLink}, ""},
 		"a full inbox":           {accepted(nil), linked(func(c *hub.SpokeView) { c.Full = true }), []commands.Cause{commands.CauseInbox}, "--inbox-total"},
 		"a restored side":        {accepted(nil), linked(func(c *hub.SpokeView) { c.Differs = "it was restored" }), []commands.Cause{commands.CauseHistories}, ""},
 		"a key that ended there": {ordered(nil), linked(func(c *hub.SpokeView) { c.Says.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked} }), []commands.Cause{commands.CauseKey, commands.CauseOrder}, "spawnmesh keys revoke k1"},

@@ -13,9 +13,9 @@ import (
 // silence longer than its lease.
 func (w *whyAgent) runs() {
 	c := w.at
-	heard := c.State == store.Active && c.Linked && (c.Liveness == "alive" || c.Liveness == "late")
+	heard := c.reached()
 	said := w.Clause()
-	if !heard || c.Liveness == "late" {
+	if !heard || c.Liveness == Late {
 		said += ", as " + w.Spoke + " last said"
 	}
 	w.add(w.standing(), cmp.Or(w.StartedAt, &w.UpdatedAt), "", "%s", said)
@@ -28,7 +28,7 @@ func (w *whyAgent) runs() {
 		w.add(commands.CauseHistories, nil, "", "this is what is known here, and nothing is relayed to or from %s: %s", w.Spoke, c.Differs)
 	case heard && c.Says.State == string(store.Suspended):
 		w.add(commands.CauseConnection, nil, "", "%s has suspended the connection and starts nothing more: %s", w.Spoke, commands.OneLine(c.Says.Reason))
-	case heard && c.Liveness == "late":
+	case heard && c.Liveness == Late:
 		w.add(commands.CauseLink, c.LastSeen, "", "%s", w.silence())
 	case heard:
 	case c.State == store.Suspended:
@@ -62,7 +62,7 @@ func (w *whyAgent) unheard() {
 	if c.LastSeen != nil {
 		silent = time.Since(*c.LastSeen)
 	}
-	if c.Liveness == "dead" && silent > cmp.Or(time.Duration(c.LeaseMS)*time.Millisecond, commands.DefaultLease) {
+	if c.Liveness == Dead && silent > cmp.Or(time.Duration(c.LeaseMS)*time.Millisecond, commands.DefaultLease) {
 		w.add(commands.CauseLink, c.LastSeen, "", "%s; when the host is back, it says what became of the agent", link)
 		w.add(commands.CauseLink, nil, commands.ShellLine([]string{"spawnmesh", "connections", "revoke", w.Spoke, "--reason", "WHY"}), "only if the host is gone for good")
 		return
@@ -83,7 +83,7 @@ func (w *whyAgent) refused() bool {
 
 // silence says how long a spoke that is linked was not heard.
 func (w *whyAgent) silence() string {
-	if w.at.Liveness == "late" {
+	if w.at.Liveness == Late {
 		return w.Spoke + " is late with its heartbeats"
 	}
 	return "the link is up and nothing is heard over it"

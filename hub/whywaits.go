@@ -44,14 +44,9 @@ func (w *whyAgent) waits() {
 	if heard && accepted {
 		w.atSpoke()
 	}
-	if c := w.at; c.BeatRefused == nil && c.Linked && c.Liveness != "alive" && c.LastSeen != nil {
+	if c := w.at; c.BeatRefused == nil && c.Linked && c.Liveness != Alive && c.LastSeen != nil {
 		w.add(commands.CauseLink, c.LastSeen, "", "%s", w.silence())
 	}
-}
-
-// heard reports whether what a spoke says of its work is of now.
-func (c SpokeView) heard() bool {
-	return c.State == store.Active && c.Linked && (c.Liveness == "alive" || c.Liveness == "late") && c.Says.State == string(store.Active) && !c.Full && c.Differs == ""
 }
 
 // linkNext is what helps where a spoke is not linked.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -111,7 +112,7 @@ func TestAHostRevokesItsHub(t *testing.T) {
 		return s.Count(t, `SELECT count(*) FROM tasks WHERE state = 'cancelled' AND reason = 'link_revoked' AND id IN ($1, $2)`, task, queued) == 2
 	})
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM leases`))
-	meshtest.Await(t, "the hub's verdict", func() bool { return m.View(t, "attic").Liveness != "alive" })
+	meshtest.Await(t, "the hub's verdict", func() bool { return m.View(t, "attic").Liveness != hub.Alive })
 	require.Equal(t, known, m.Hub.Count(t, `SELECT count(*) FROM inbox`), "a revoked hub is told nothing")
 }
 

@@ -204,11 +204,11 @@ func (a *app) printConnection(v connectionView) error {
 func (a *app) heardOf(v connectionView) (list pairs) {
 	if isSpoke(v) && !v.State.Ended() {
 		list.add("seen", a.seenOf(v))
-		if v.Liveness != "alive" && v.NextExpected != nil {
+		if v.Liveness != hub.Alive && v.NextExpected != nil {
 			list.add("heartbeat", "was due "+longAgo(*v.NextExpected))
 		}
 		told := ""
-		if v.Liveness != "alive" && v.LastSeen != nil {
+		if v.Liveness != hub.Alive && v.LastSeen != nil {
 			told = ", as of its last heartbeat, " + longAgo(*v.LastSeen)
 		}
 		list.add("agents", fmt.Sprintf("%d running, %d queued, %d slots%s", v.Running, v.Queued, v.Slots, told))

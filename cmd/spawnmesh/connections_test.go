@@ -35,7 +35,7 @@ func TestConnectionsByHand(t *testing.T) {
 	require.Len(t, views, 1)
 	h.read(&views, 0, "connections", "list", "--all")
 	require.Len(t, views, 2)
-	require.Equal(t, "ended", views[1].Liveness)
+	require.Equal(t, hub.Ended, views[1].Liveness)
 }
 
 func showConnections(t *testing.T, h, s hand) {

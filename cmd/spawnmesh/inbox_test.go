@@ -94,10 +94,10 @@ func TestWhatASpokeSaidOfItself(t *testing.T) {
 	t.Parallel()
 	a := &app{getenv: func(string) string { return "" }}
 	seen, due := time.Now().Add(-4*time.Minute), time.Now().Add(-3*time.Minute)
-	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands}, Liveness: "alive", LastSeen: &seen, NextExpected: &due}}
+	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands}, Liveness: hub.Alive, LastSeen: &seen, NextExpected: &due}}
 	v.Running, v.Queued, v.Slots, v.KillLevel, v.Isolation = 1, 2, 4, "cgroup", commands.IsolationNone
 	require.Contains(t, a.heardOf(v), []string{"agents", "1 running, 2 queued, 4 slots"})
-	v.Liveness = "dead"
+	v.Liveness = hub.Dead
 	require.Contains(t, a.heardOf(v), []string{"agents", "1 running, 2 queued, 4 slots, as of its last heartbeat, 4m ago"})
 	require.Contains(t, a.heardOf(v), []string{"heartbeat", "was due 3m ago"})
 	v.LastSeen, v.NextExpected = nil, nil

@@ -45,7 +45,7 @@ func TestAnAgentOfAHostThatIsGone(t *testing.T) {
 func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 	t.Parallel()
 	v := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Running}}
-	conn := func(state store.ConnState, linked bool, liveness string, silent time.Duration) func() connectionView {
+	conn := func(state store.ConnState, linked bool, liveness hub.Liveness, silent time.Duration) func() connectionView {
 		return func() connectionView {
 			seen := time.Now().Add(-silent)
 			return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, Liveness: liveness, LastSeen: &seen}}
@@ -58,18 +58,18 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		conn func() connectionView
 		want string
 	}{
-		"linked and heard":              {conn(store.Active, true, "alive", 0), "it is running"},
-		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, "alive", 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + federation.InboxNext},
-		"linked and late":               {conn(store.Active, true, "late", 40*time.Second), "it is running, as attic last said; attic is late with its heartbeats"},
-		"down for a moment":             {conn(store.Active, false, "alive", 11*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
-		"down for less than a lease":    {conn(store.Active, false, "dead", 50*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
-		"linked and silent":             {conn(store.Active, true, "stale", 40*time.Second), "it is running, as attic last said; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
-		"silent within its lease":       {with(func(c *connectionView) { c.LeaseMS = 600_000 }, conn(store.Active, false, "dead", 80*time.Second)), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
-		"suspended by its spoke":        {with(func(c *connectionView) { c.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, conn(store.Active, true, "alive", 0)), "it is running; attic has suspended the connection and starts nothing more: lunch"},
-		"restored":                      {with(func(c *connectionView) { c.Differs = "it was restored" }, conn(store.Active, true, "alive", 0)), "it is running; this is what is known here, and nothing is relayed to or from attic: it was restored"},
-		"suspended for a moment":        {conn(store.Suspended, false, "alive", 5*time.Second), "it is running, as attic last said; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh --data-dir /of/the/hub connections resume attic"},
-		"suspended for longer":          {conn(store.Suspended, false, "dead", 80*time.Second), "it is running, as attic last said; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh --data-dir /of/the/hub connections resume attic"},
-		"silent for longer than leases": {conn(store.Active, false, "dead", 80*time.Second), "it is running, as attic last said; the link is down; when the host is back, it says what became of the agent; only if the host is gone for good: spawnmesh --data-dir /of/the/hub connections revoke attic --reason WHY"},
+		"linked and heard":              {conn(store.Active, true, hub.Alive, 0), "it is running"},
+		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, hub.Alive, 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + federation.InboxNext},
+		"linked and late":               {conn(store.Active, true, hub.Late, 40*time.Second), "it is running, as attic last said; attic is late with its heartbeats"},
+		"down for a moment":             {conn(store.Active, false, hub.Alive, 11*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"down for less than a lease":    {conn(store.Active, false, hub.Dead, 50*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"linked and silent":             {conn(store.Active, true, hub.Stale, 40*time.Second), "it is running, as attic last said; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
+		"silent within its lease":       {with(func(c *connectionView) { c.LeaseMS = 600_000 }, conn(store.Active, false, hub.Dead, 80*time.Second)), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"suspended by its spoke":        {with(func(c *connectionView) { c.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, conn(store.Active, true, hub.Alive, 0)), "it is running; attic has suspended the connection and starts nothing more: lunch"},
+		"restored":                      {with(func(c *connectionView) { c.Differs = "it was restored" }, conn(store.Active, true, hub.Alive, 0)), "it is running; this is what is known here, and nothing is relayed to or from attic: it was restored"},
+		"suspended for a moment":        {conn(store.Suspended, false, hub.Alive, 5*time.Second), "it is running, as attic last said; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh --data-dir /of/the/hub connections resume attic"},
+		"suspended for longer":          {conn(store.Suspended, false, hub.Dead, 80*time.Second), "it is running, as attic last said; the connection is suspended by uid:7: holiday; the agent may go on, and what became of it is told after: spawnmesh --data-dir /of/the/hub connections resume attic"},
+		"silent for longer than leases": {conn(store.Active, false, hub.Dead, 80*time.Second), "it is running, as attic last said; the link is down; when the host is back, it says what became of the agent; only if the host is gone for good: spawnmesh --data-dir /of/the/hub connections revoke attic --reason WHY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

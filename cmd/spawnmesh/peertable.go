@@ -7,20 +7,23 @@ import (
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // peerColumns are what tables show of connections, by their headings.
 var peerColumns = map[string]func(a *app, v connectionView) string{
-	"NAME":         func(_ *app, v connectionView) string { return v.Name },
-	"IS":           func(_ *app, v connectionView) string { return roleOf(v) },
-	"STATE":        func(_ *app, v connectionView) string { return stateOf(v) },
-	"VERDICT":      func(a *app, v connectionView) string { return a.verdictOn(v) },
-	"LINK":         (*app).linkOf,
-	"SEEN":         (*app).seenOf,
-	"SLOTS":        func(_ *app, v connectionView) string { return counted(v.Slots, isSpoke(v) && !v.State.Ended()) },
-	"RUNNING":      func(_ *app, v connectionView) string { return counted(v.Running, !isSpoke(v) || v.Liveness == "alive") },
-	"QUEUED":       func(_ *app, v connectionView) string { return counted(v.Queued, isSpoke(v) && v.Liveness == "alive") },
+	"NAME":    func(_ *app, v connectionView) string { return v.Name },
+	"IS":      func(_ *app, v connectionView) string { return roleOf(v) },
+	"STATE":   func(_ *app, v connectionView) string { return stateOf(v) },
+	"VERDICT": func(a *app, v connectionView) string { return a.verdictOn(v) },
+	"LINK":    (*app).linkOf,
+	"SEEN":    (*app).seenOf,
+	"SLOTS":   func(_ *app, v connectionView) string { return counted(v.Slots, isSpoke(v) && !v.State.Ended()) },
+	"RUNNING": func(_ *app, v connectionView) string {
+		return counted(v.Running, !isSpoke(v) || v.Liveness == hub.Alive)
+	},
+	"QUEUED":       func(_ *app, v connectionView) string { return counted(v.Queued, isSpoke(v) && v.Liveness == hub.Alive) },
 	"UNCONFIRMED":  func(_ *app, v connectionView) string { return counted(v.Unconfirmed, isSpoke(v)) },
 	"CAPABILITIES": func(_ *app, v connectionView) string { return strings.Join(v.Capabilities, ",") },
 	"POLICY":       func(_ *app, v connectionView) string { return v.Policy },
@@ -139,7 +142,7 @@ func (a *app) seenOf(v connectionView) string {
 	case !isSpoke(v):
 		return "-"
 	case v.LastSeen != nil:
-		return v.Liveness + " " + a.since(*v.LastSeen)
+		return string(v.Liveness) + " " + a.since(*v.LastSeen)
 	}
-	return v.Liveness
+	return string(v.Liveness)
 }

@@ -141,7 +141,7 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	conn := func(state store.ConnState, linked bool, says commands.ConnectionView) connectionView {
-		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: "late", Slots: 4, Says: says}}
+		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: hub.Late, Slots: 4, Says: says}}
 	}
 	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued, AcceptedAt: &now, Task: "7"}}
 	again := accepted
@@ -158,7 +158,7 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	silent := conn(store.Active, true, commands.ConnectionView{})
 	silent.LastSeen, silent.Running = &heard, 4
 	alive := silent
-	alive.Liveness = "alive"
+	alive.Liveness = hub.Alive
 	kept := conn(store.Active, true, commands.ConnectionView{})
 	kept.Full = true
 	tests := map[string]struct {
@@ -192,14 +192,14 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 func TestConnectionsAsATable(t *testing.T) {
 	t.Parallel()
 	seen := time.Now().Add(-94 * time.Second)
-	spoke := func(name string, state store.ConnState, liveness string, says commands.ConnectionView) connectionView {
+	spoke := func(name string, state store.ConnState, liveness hub.Liveness, says commands.ConnectionView) connectionView {
 		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: name, State: state, By: "uid:0", Reason: "holiday", Authority: store.Commands},
 			Liveness: liveness, LastSeen: &seen, Slots: 4, Running: 3, Queued: 20, Says: says}}
 	}
 	long := "lab says: two instances run with the key of barn and are heard by turns"
 	away := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys}}, LinkError: "dialling lab:7422: refused"}
-	views := []connectionView{spoke("attic", store.Active, "alive", commands.ConnectionView{State: "active"}), spoke("barn", store.Active, "alive", commands.ConnectionView{State: "suspended", Reason: long}),
-		spoke("cellar", store.Active, "dead", commands.ConnectionView{}), spoke("loft", store.Suspended, "late", commands.ConnectionView{}), spoke("shed", store.Revoked, "ended", commands.ConnectionView{}), away}
+	views := []connectionView{spoke("attic", store.Active, hub.Alive, commands.ConnectionView{State: "active"}), spoke("barn", store.Active, hub.Alive, commands.ConnectionView{State: "suspended", Reason: long}),
+		spoke("cellar", store.Active, hub.Dead, commands.ConnectionView{}), spoke("loft", store.Suspended, hub.Late, commands.ConnectionView{}), spoke("shed", store.Revoked, hub.Ended, commands.ConnectionView{}), away}
 	views[4].Since = seen
 	var out bytes.Buffer
 	a := &app{out: &out, output: "table"}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/internal/scale"
@@ -167,7 +168,7 @@ func hubName(m *fleet.Mesh) string {
 func (s *soak) linked(l *soakLink, limit time.Duration) error {
 	return fleet.Poll(s.ctx, limit, "waiting for the link of "+l.spoke.Name, func() (bool, error) {
 		v, err := s.view(l)
-		return err == nil && v.Linked && v.Liveness == "alive" && v.State == "active" && v.Differs == "" && v.Says.State == "active", nil
+		return err == nil && v.Linked && v.Liveness == hub.Alive && v.State == "active" && v.Differs == "" && v.Says.State == "active", nil
 	})
 }
 

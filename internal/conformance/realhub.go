@@ -92,7 +92,7 @@ func (t *trial) do(method, path string, in, out any) error {
 func (t *trial) linked() error {
 	return t.await(func() bool {
 		var v hub.SpokeView
-		return t.do("GET", "/api/v1/connections/"+spokeName, nil, &v) == nil && v.Linked && v.Liveness == "alive"
+		return t.do("GET", "/api/v1/connections/"+spokeName, nil, &v) == nil && v.Linked && v.Liveness == hub.Alive
 	}, "the hub to see the spoke linked and alive")
 }
 

@@ -127,7 +127,7 @@ func (m *Mesh) AwaitLink(ctx context.Context, name string) error {
 	return Poll(ctx, 30*time.Second, "waiting for the link of "+name, func() (bool, error) {
 		var v hub.SpokeView
 		err := m.Ctl.Do(ctx, "GET", "/api/v1/connections/"+name, nil, &v)
-		return v.Linked && v.Liveness == "alive", err
+		return v.Linked && v.Liveness == hub.Alive, err
 	})
 }
 

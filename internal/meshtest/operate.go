@@ -79,7 +79,7 @@ func (m *Mesh) AwaitLink(t testing.TB, name string) {
 	t.Helper()
 	Await(t, "the link of "+name, func() bool {
 		v := m.View(t, name)
-		return v.Linked && v.Liveness == "alive"
+		return v.Linked && v.Liveness == hub.Alive
 	})
 }
 
