@@ -85,7 +85,7 @@ func (x *Exchange) witnessed(ctx context.Context) (witness, error) {
 
 // witnessAudit keeps the checkpoint in a heartbeat, or says that it does not go on from what is kept.
 func (x *Exchange) witnessAudit(ctx context.Context, p *Peer, h *commands.AuditHead) error {
-	if h != nil && h.Refused != "" && x.auditRefused.CompareAndSwap(false, true) {
+	if h != nil && !x.auditRefused.Swap(h.Refused != "") && h.Refused != "" {
 		x.log.ErrorContext(ctx, "the peer refuses the audit of this instance: it is not what it was", "code", commands.AuditBroken, "why", h.Refused)
 	}
 	w, err := x.witnessed(ctx)

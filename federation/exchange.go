@@ -40,7 +40,7 @@ type Exchange struct {
 	changed      chan struct{}     // closed when peer, or what both agree on, changes
 	history      history           // what both sides agree on
 	witness      witness           // of the peer's audit
-	auditRefused atomic.Bool       // that the peer refuses the audit of this instance was said
+	auditRefused atomic.Bool       // the peer refuses the audit of this instance, which was said
 	latch        latch             // of a peer that is obeyed: whether it lets agents start
 	beat         *store.Beat       // the peer's last heartbeat
 	beatLink     int64             // over which it came; fromTable for one that an earlier process heard

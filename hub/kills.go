@@ -58,8 +58,12 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 	if err != nil {
 		return sum, err
 	}
-	tasks := shownOf(all, r.IDs)
+	tasks, others := split(r.IDs, all)
 	sum.Later = len(all) - len(tasks)
+	passed, err := h.passedOver(ctx, others)
+	if err != nil {
+		return sum, err
+	}
 	for batch := range slices.Chunk(tasks, killBatch) {
 		list, err := h.DB.OrderKills(ctx, batch, k, MaxLife, actor)
 		if err != nil && sum.Killed+sum.EndedAlready == 0 {
@@ -70,17 +74,41 @@ func (h *Hub) KillSelected(ctx context.Context, r KillRequest, actor string) (su
 		}
 		h.add(ctx, &sum, list)
 	}
-	sum.EndedAlready += len(r.IDs) - len(tasks)
+	h.add(ctx, &sum, passed)
 	return sum, nil
 }
 
-// shownOf are those of tasks that somebody was shown.
-func shownOf(tasks, shown []string) []string {
+// split are those of the shown agents that can be killed, in the order of killable, and the others.
+func split(shown, killable []string) (tasks, others []string) {
 	is := make(map[string]bool, len(shown))
 	for _, id := range shown {
 		is[id] = true
 	}
-	return slices.DeleteFunc(slices.Clone(tasks), func(task string) bool { return !is[task] })
+	for _, task := range killable {
+		if is[task] {
+			tasks = append(tasks, task)
+			delete(is, task)
+		}
+	}
+	return tasks, slices.DeleteFunc(slices.Clone(shown), func(id string) bool { return !is[id] })
+}
+
+// passedOver says why nothing is ordered for agents that are named and cannot be killed, or are not selected.
+func (h *Hub) passedOver(ctx context.Context, ids []string) (list []store.KillOrdered, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	over, err := h.DB.KillsOver(ctx, ids)
+	for _, id := range ids {
+		o := store.KillOrdered{Task: id}
+		if ended, known := over[id]; !known {
+			o.Err = commands.Refuse(commands.NotFound, "no agent %s", id)
+		} else if !ended {
+			o.Err = commands.Refuse(commands.Validation, "it is not selected")
+		}
+		list = append(list, o)
+	}
+	return list, err
 }
 
 // selected is what a request selects. A spoke has to be there: a name that is mistyped has no agents.

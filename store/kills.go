@@ -189,3 +189,21 @@ func (db *DB) Killable(ctx context.Context, t MirrorTerms) (tasks []string, err 
 	}
 	return tasks, nil
 }
+
+// KillsOver says of those of tasks that this hub has ordered whether nothing is left to kill: it has ended, or somebody has killed it.
+func (db *DB) KillsOver(ctx context.Context, tasks []string) (over map[string]bool, err error) {
+	task, is := "", false
+	err = db.retry(ctx, func(ctx context.Context) error {
+		rows, err := db.pool.Query(ctx, `SELECT task::text, ended_at IS NOT NULL OR kill_ordered(kill) FROM mirrors WHERE task = ANY ($1::uuid[])`, tasks)
+		if err != nil {
+			return err
+		}
+		over = make(map[string]bool, len(tasks))
+		_, err = pgx.ForEachRow(rows, []any{&task, &is}, func() error { over[task] = is; return nil })
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("looking for agents that have ended: %w", err)
+	}
+	return over, nil
+}

@@ -112,12 +112,16 @@ func sendPause(ctx context.Context, tx *Tx, conn string, p commands.Pause, befor
 	return err
 }
 
-// pauseElsewhere lets orders stand still at the spokes that get them now, which were to at those that refused them.
+// pauseElsewhere lets orders stand still at the spokes that get them now, which were to at those that refused them: as the last
+// word has it that is on its way or in force.
 func pauseElsewhere(ctx context.Context, tx *Tx, again []reorder) error {
 	for _, r := range again {
 		o, err := lastPause(ctx, tx, r.spawn.Task)
 		if err != nil {
 			return err
+		}
+		if o != nil && o.State != PauseSent {
+			o = o.InForce()
 		}
 		if o == nil || !o.Paused {
 			continue

@@ -59,6 +59,19 @@ func (p *pausing) hear(list []*store.Incoming) {
 	require.NoError(p, err)
 }
 
+// say orders a pause, a resume and so on, named a, b, …, and has become of each what is said.
+func (p *pausing) say(task string, became []string) {
+	for i, became := range became {
+		p.order(task, i%2 == 0, string(rune('a'+i)))
+		switch became {
+		case store.PauseTaken, store.PauseRefused:
+			p.hear(p.answer(1, became == store.PauseRefused))
+		case store.PauseExpired:
+			p.expire()
+		}
+	}
+}
+
 func (p *pausing) expire() {
 	require.NoError(p, p.Hub.Exec(`UPDATE mirrors SET pause_expires_at = pause_expires_at - interval '3 hours'`))
 	next, err := p.Hub.DB.NextUnanswered(p.Context(), time.Minute)
@@ -104,15 +117,7 @@ func TestThePauseInForce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, tasks := newPausing(t, 1)
-			for i, became := range tt.became {
-				p.order(tasks[0], i%2 == 0, string(rune('a'+i)))
-				switch became {
-				case taken, refused:
-					p.hear(p.answer(1, became == refused))
-				case expired:
-					p.expire()
-				}
-			}
+			p.say(tasks[0], tt.became)
 
 			state, why, inForce := p.last(tasks[0])
 
@@ -128,6 +133,53 @@ func TestThePauseInForce(t *testing.T) {
 			require.Equal(t, refusals, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action IN ('task.pause_refused', 'task.resume_refused')`))
 			require.Equal(t, len(slices.DeleteFunc(tt.became, func(s string) bool { return s != expired })),
 				p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.pause_expired' AND code = 'command_expired' AND object = $1`, tasks[0]))
+		})
+	}
+}
+
+// An order that goes to another spoke stands still there as its last word has it: one that was refused or has expired is not
+// said again.
+func TestAPauseGoesElsewhereWithItsOrder(t *testing.T) {
+	t.Parallel()
+	const sent, taken, refused, expired = store.PauseSent, store.PauseTaken, store.PauseRefused, store.PauseExpired
+	for name, tt := range map[string]struct {
+		became []string // of each word: a pause, a resume; they are named a, b
+		goes   string   // the pause that the other spoke gets
+	}{
+		"no pause":                     {nil, ""},
+		"a pause on its way":           {[]string{sent}, "a"},
+		"a pause that was taken":       {[]string{taken}, "a"},
+		"a pause that was refused":     {[]string{refused}, ""},
+		"a pause that has expired":     {[]string{expired}, ""},
+		"a resume on its way":          {[]string{taken, sent}, ""},
+		"a resume that was taken":      {[]string{taken, taken}, ""},
+		"a resume that was refused":    {[]string{taken, refused}, "a"},
+		"a resume that has expired":    {[]string{taken, expired}, "a"},
+		"a pause and a resume expired": {[]string{expired, expired}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &pausing{storetest.NewPair(t), t, nil}
+			q := p.Another(t)
+			among := []store.Candidate{{Conn: p.Hub.Conn.ID, Slots: 4}, {Conn: q.Hub.Conn.ID, Slots: 4, Busy: 2}}
+			task := p.Order(t, func(o *store.SpawnOrder) { o.Anywhere, o.Among = true, among })
+			spawn := p.Spoke.Read(t, p.Hub.Due(t)...)[0]
+			p.say(task, tt.became)
+
+			refuseOne(t, p.Pair, spawn, among)
+
+			want := []commands.Kind{commands.SpawnKind, commands.PauseKind}[:1+len(tt.goes)]
+			got := q.Spoke.Read(t, q.Hub.Due(t)...)
+			require.Len(t, got, len(want))
+			for i, kind := range want {
+				require.Equal(t, kind, got[i].Body.Kind())
+			}
+			if tt.goes != "" {
+				pause := got[1].Body.(*commands.Pause)
+				require.Equal(t, []any{task, true, tt.goes}, []any{pause.Task, pause.Paused, pause.Reason})
+				state, why, _ := p.last(task)
+				require.Equal(t, []string{sent, tt.goes}, []string{state, why})
+			}
 		})
 	}
 }

@@ -1790,7 +1790,9 @@ type KillSummary struct {
 	Killed int `json:"killed"`
 
 	// Later So many that are selected are not in `ids`, and go on.
-	Later   int           `json:"later"`
+	Later int `json:"later"`
+
+	// Refused Those in `ids` whose end is not ordered, also as they are not selected (`VALIDATION`), or are no agents of this hub (`NOT_FOUND`).
 	Refused []KillRefused `json:"refused"`
 }
 

@@ -158,3 +158,26 @@ func TestAKillCountsWhatEndedMeanwhile(t *testing.T) {
 	require.Equal(t, commands.Cancelled, m.Wait(t, open).State)
 	require.Equal(t, api.KillSummary{EndedAlready: 2, Refused: []api.KillRefused{}}, kill())
 }
+
+// What is named and is not selected, or is nobody's, has not ended: it is refused by its id.
+func TestAKillSaysWhatIsNotSelected(t *testing.T) {
+	t.Parallel()
+	const nobody = "00000000-0000-4000-8000-000000000001"
+	m := Start(t, "attic")
+	order := func(app string) string {
+		return m.Order(t, hub.SpawnRequest{Spoke: "attic", Labels: commands.Labels{"app": app}, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "1000"}}})
+	}
+	selected, other := order("web"), order("db")
+	var sum api.KillSummary
+
+	m.Hub.Do(t, "POST", api.Base+"/tasks/kill", api.KillSelection{Labels: "app=web", Reason: "x", IDs: []string{nobody, other, selected}}, &sum)
+
+	require.Equal(t, api.KillSummary{Killed: 1, Refused: []api.KillRefused{
+		{ID: nobody, Code: string(commands.NotFound), Detail: "no agent " + nobody},
+		{ID: other, Code: string(commands.Validation), Detail: "it is not selected"},
+	}}, sum)
+	require.Zero(t, m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE kill IS NOT NULL AND task = $1`, other))
+	m.Hub.Do(t, "POST", api.Base+"/tasks/"+other+"/kill", api.KillRequest{Reason: "enough"}, nil)
+	m.Wait(t, other)
+	m.Wait(t, selected)
+}

@@ -82,7 +82,9 @@ func (n *Node) noteAudit(ctx context.Context, err error) {
 	case err == nil && y.failed.Note(nil):
 		n.Log.InfoContext(ctx, "the tree of the audit is added to again")
 	}
-	y.broken.Store(broken)
+	if err == nil || broken != nil { // else nothing is known of the audit
+		y.broken.Store(broken)
+	}
 }
 
 // checkAudits says what is wrong with the audit of this instance and those of peers.
