@@ -56,9 +56,12 @@ type WhyReason struct {
 	Since  *time.Time `json:"since,omitempty"`
 	Until  *time.Time `json:"until,omitempty"`
 	Where  string     `json:"where,omitempty"`  // the name of the spoke that says so; "" = the instance that is asked
-	Fix    string     `json:"fix,omitempty"`    // what would change it
+	Fix    string     `json:"fix,omitempty"`    // what would change it; a command line of this program is the whole of it, or its end behind ": "
 	Figure *float64   `json:"figure,omitempty"` // where the cause is a number: slots, what is left of a budget or a quota, a clock's offset in seconds
 }
+
+// OnItsHost stands in a fix before a command line that is typed on the host of the other side. Any other is for the instance that is asked.
+const OnItsHost = "on its host: "
 
 // DefaultLease is how long agents go on without a spoke that says nothing else.
 const DefaultLease = time.Minute

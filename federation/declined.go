@@ -42,16 +42,16 @@ func (s Standing) declined(d commands.Decline) (r commands.WhyReason) {
 		r.Code, r.Fix = commands.CauseGrant, s.regrant("--expires", "never")
 		r.Text = s.said("may order nothing: its grant has expired", "takes nothing of this hub: the grant there has expired")
 	case commands.DeclinesPolicy:
-		r.Code, r.Fix = commands.CausePolicy, s.said("allow a runtime of the grant, and commands, in policy.yaml; then run spawnmesh spoke policy reload", "its host decides, in its policy.yaml")
+		r.Code, r.Fix = commands.CausePolicy, s.said("allow a runtime of the grant, and commands, in policy.yaml; then: spawnmesh spoke policy reload", "its host decides, in its policy.yaml")
 		r.Text = s.said("may start nothing: the policy of this host allows nothing that its grant does", "starts nothing for this hub: the policy of its host allows nothing that the grant there does")
 	case commands.DeclinesLane:
-		r.Code, r.Fix = commands.CauseLane, s.said("", "its host decides; there: ")+"spawnmesh lane resume default"
+		r.Code, r.Fix = commands.CauseLane, s.here(commands.Line("lane", "resume", "default"))
 		r.Text = s.said("waits with what it orders: the lane of its agents, default, is paused or disabled here", "starts nothing: the lane of its agents is paused or disabled there; what is ordered waits")
 	case commands.DeclinesLimit:
-		r.Code, r.Fix = commands.CauseLimit, s.said("it goes on by itself; at once with: ", "it goes on by itself; at once on its host with: ")+"spawnmesh spoke policy reload"
+		r.Code, r.Fix = commands.CauseLimit, "it goes on by itself; at once "+s.said("with: ", commands.OnItsHost)+commands.Line("spoke", "policy", "reload")
 		r.Text = s.said("waits with agents of an account that has met a limit of its provider", "has an account that has met a limit of its provider; agents of that account wait")
 	default:
-		r.Code, r.Fix = commands.CauseState, "on its host: spawnmesh doctor"
+		r.Code, r.Fix = commands.CauseState, commands.OnItsHost+commands.Line("doctor")
 		r.Text = fmt.Sprintf("does not take all that this hub orders (%s)", strings.TrimSpace(d.Code+" "+d.What))
 	}
 	return r
@@ -66,9 +66,11 @@ func (s Standing) said(here, there string) string {
 }
 
 // regrant is the command that changes the grant, as it is typed on the host of the spoke.
-func (s Standing) regrant(option, value string) string {
-	run := func(name string) string {
-		return commands.ShellLine([]string{"spawnmesh", "connections", "grant", name, option, value})
-	}
-	return s.said(run(s.Name), "its host decides; there: "+run(s.ID))
+func (s Standing) regrant(words ...string) string {
+	return s.here(commands.Line(append([]string{"connections", "grant", s.said(s.Name, s.ID)}, words...)...))
+}
+
+// here is a command line that is typed on the host of the spoke.
+func (s Standing) here(line string) string {
+	return s.said(line, "its host decides; "+commands.OnItsHost+line)
 }

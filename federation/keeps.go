@@ -39,15 +39,15 @@ func (s Standing) State() []commands.WhyReason {
 	r := commands.WhyReason{Code: commands.CauseConnection, Since: &s.Since}
 	switch {
 	case s.Connection.State == store.Suspended:
-		r.Text, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.By, commands.OneLine(s.Reason)), commands.ShellLine([]string{"spawnmesh", "connections", "resume", s.Name})
+		r.Text, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.By, commands.OneLine(s.Reason)), commands.Line("connections", "resume", s.Name)
 	case s.Connection.State.Ended() && s.Authority == store.Obeys:
-		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; join again with a new token: spawnmesh spoke join"
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; join again with a new token: "+commands.Line("spoke", "join", "--token-file", "FILE")
 	case s.Connection.State.Ended():
-		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; its host may join again: spawnmesh invite --name "+s.Name
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; its host may join again: "+commands.Line("invite", "--name", s.Name)
 	case s.Connection.State != store.Active:
 		r.Text = "is " + string(s.Connection.State)
 	case s.Says.State == string(store.Suspended):
-		r.Text, r.Since, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.Name, commands.OneLine(s.Says.Reason)), nil, "it is resumed on its host: spawnmesh connections resume "+s.ID
+		r.Text, r.Since, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.Name, commands.OneLine(s.Says.Reason)), nil, "it is resumed "+commands.OnItsHost+commands.Line("connections", "resume", s.ID)
 	default:
 		return nil
 	}

@@ -232,7 +232,7 @@ func (h *Hub) onlySpoke() (federation.Status, error) {
 		return federation.Status{}, commands.Refuse(commands.Validation, "this hub has no spoke that could take the order").Hinting("invite one").Running("invite", "--name", "NAME")
 	case len(open) == 1:
 		return federation.Status{}, commands.Refuse(commands.Validation, "the only spoke, %s, is %s", open[0].Name, open[0].State).
-			Hinting("name it with --spoke %s and the order waits; what to do about it: spawnmesh why %s", open[0].Name, open[0].Name)
+			Hinting("name it with --spoke %s and the order waits; what to do about it", open[0].Name).Running("why", open[0].Name)
 	}
 	return federation.Status{}, commands.Refuse(commands.Validation, "the order names no spoke, and this hub has %d", len(open)).
 		Hinting("name one with --spoke NAME, or let the hub choose with --any")

@@ -53,7 +53,7 @@ func TestAHubKnowsWhatASpokeDoesNotTake(t *testing.T) {
 	nothing()
 
 	grant(map[string]any{"expires": time.Now().Add(-time.Hour)})
-	says(commands.CauseGrant, "takes nothing of this hub: the grant there has expired; its host decides; there: spawnmesh connections grant "+m.View(t, "attic").ID+" --expires never",
+	says(commands.CauseGrant, "takes nothing of this hub: the grant there has expired; its host decides; on its host: spawnmesh connections grant "+m.View(t, "attic").ID+" --expires never",
 		"may order nothing: its grant has expired; spawnmesh connections grant lab --expires never")
 	refused := m.Wait(t, m.Noop(t, "attic"))
 	require.Equal(t, commands.Unavailable, refused.State, "the hub orders all the same, and the spoke decides")

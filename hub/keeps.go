@@ -30,7 +30,7 @@ func (v SpokeView) Keeps() []commands.WhyReason {
 	list = append(list, s.Faults()...)
 	if v.Linked && v.Liveness == Alive && v.Running >= v.Slots {
 		list = append(list, commands.WhyReason{Code: commands.CauseSlots, Text: "has all of its " + strconv.Itoa(v.Slots) + " slots in use; what is ordered waits there", Figure: commands.Figure(v.Slots),
-			Fix: "it goes on when an agent ends; its host may start it with more: spawnmesh spoke run --slots N"})
+			Fix: "it goes on when an agent ends; for more, start it anew on its host: spawnmesh spoke run --slots N"})
 	}
 	return list
 }

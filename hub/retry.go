@@ -48,7 +48,7 @@ func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err er
 	}
 	if len(m.Result) == 0 && len(m.Refusal) == 0 {
 		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: this hub has ended it (%s) without a word of %s, where it may have run or run still", short, m.Reason, m.Spoke).
-			Hinting("see on that host what became of it; if it may run once more, order it with").Running("spawn")
+			Hinting("see on that host what became of it; if it may run once more, order it with").Running("spawn", "--spoke", m.Spoke, "--", "COMMAND")
 	}
 	before, anywhere, err := h.DB.RetriesBefore(ctx, m.Task)
 	if err != nil {
@@ -59,7 +59,7 @@ func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err er
 			Hinting("to order it there once more").Running("spawn", "--spoke", m.Spoke)
 	}
 	if before >= maxChain {
-		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: it is retry %d of its order, which is the limit", short, before).Hinting("order it once more with").Running("spawn")
+		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: it is retry %d of its order, which is the limit", short, before).Hinting("order it once more with").Running("spawn", "--spoke", m.Spoke, "--", "COMMAND")
 	}
 	// By its id: a spoke that has joined under the name since is another one.
 	r = SpawnRequest{Spoke: m.Conn, Any: anywhere, Labels: m.Labels, IdempotencyKey: "retry/" + m.Task, ExpiresInMS: m.ExpiresAt.Sub(m.CreatedAt).Round(time.Second).Milliseconds()}
@@ -68,7 +68,7 @@ func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err er
 	}
 	if s := r.Spawn; len(s.Env) > 0 || s.Inline() {
 		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: its variables, files and standard input were encrypted to its spoke, and this hub does not keep them", short).
-			Hinting("order it once more, with them, by").Running("spawn")
+			Hinting("order it once more, with them, by").Running("spawn", "--spoke", m.Spoke, "--", "COMMAND")
 	}
 	if anywhere {
 		r.Spoke = ""

@@ -50,11 +50,11 @@ func (w *whyAgent) ended() {
 		r.Figure = commands.Figure(*w.ExitCode)
 	}
 	if w.Unheard && w.StartedAt != nil {
-		w.add(commands.CauseState, w.StartedAt, commands.ShellLine([]string{"spawnmesh", "kill", commands.ShortID(w.Task), "--reason", "WHY"}), "%s has started it, and has not told its end", w.Spoke)
+		w.add(commands.CauseState, w.StartedAt, commands.Line("kill", commands.ShortID(w.Task), "--reason", "WHY"), "%s has started it, and has not told its end", w.Spoke)
 	}
 	switch {
 	case w.RetriedAs != "":
-		w.add(commands.CauseOrder, nil, "spawnmesh why "+commands.ShortID(w.RetriedAs), "it was ordered anew")
+		w.add(commands.CauseOrder, nil, commands.Line("why", commands.ShortID(w.RetriedAs)), "it was ordered anew")
 	case w.Refused():
 		if last := len(w.Refusals) - 1; last >= 0 && w.Refusals[last].Hint != "" {
 			r.Fix = w.Refusals[last].Spoke + " says: " + commands.OneLine(w.Refusals[last].Hint)
@@ -62,9 +62,9 @@ func (w *whyAgent) ended() {
 	case w.State == commands.Completed:
 	case w.NotRetried != nil:
 		n := w.NotRetried
-		w.add(commands.CauseOrder, nil, n.Hint+": "+commands.ShellLine(append([]string{"spawnmesh"}, n.Run...)), "%s", n.Why)
+		w.add(commands.CauseOrder, nil, n.Hint+": "+commands.Line(n.Run...), "%s", n.Why)
 	default:
-		r.Fix = "spawnmesh retry " + commands.ShortID(w.Task)
+		r.Fix = commands.Line("retry", commands.ShortID(w.Task))
 	}
 }
 
@@ -80,7 +80,7 @@ func (w *whyAgent) killed() {
 	if kill := store.ReadKill(w.RefusedKill); kill != nil {
 		fix := ""
 		if !w.State.Terminal() {
-			fix = "once its host allows it: " + commands.ShellLine([]string{"spawnmesh", kill.Word(), commands.ShortID(w.Task), "--reason", "WHY"})
+			fix = "once its host allows it: " + commands.Line(kill.Word(), commands.ShortID(w.Task), "--reason", "WHY")
 		}
 		w.add(commands.CauseKill, kill.At, fix, "a %s was ordered by %s: %s; %s", kill.Word(), kill.By, kill.Reason, w.NotKilled())
 	}
@@ -99,7 +99,7 @@ func (v AgentView) NotKilled() string {
 func (w *whyAgent) paused() {
 	said, fix := w.PauseSaid(), ""
 	if w.State == commands.Paused {
-		fix = "spawnmesh resume " + commands.ShortID(w.Task)
+		fix = commands.Line("resume", commands.ShortID(w.Task))
 		said = cmp.Or(said, "no pause of this hub is in force: its host has paused it, or this hub did before it was restored; on its host, status says by whom and why")
 	}
 	if said != "" {

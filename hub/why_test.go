@@ -84,7 +84,7 @@ func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
 		"frozen, and unlinked": {ordered(nil), linked(func(c *hub.SpokeView) { c.Frozen, c.Linked = &commands.Freeze{}, false }), []commands.Cause{commands.CauseLink, commands.CauseFreeze, commands.CauseOrder}, ""},
 		"frozen there": {accepted(nil), linked(func(c *hub.SpokeView) {
 			c.Says.Freeze = &commands.Freeze{Frozen: true, By: "root", Reason: "no"}
-		}), []commands.Cause{commands.CauseFreeze}, "unfreeze"},
+		}), []commands.Cause{commands.CauseFreeze}, "unfrozen there"},
 		"a key that ended here": {accepted(nil), linked(func(c *hub.SpokeView) { c.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked} }), []commands.Cause{commands.CauseKey}, "newer one"},
 		"a clock that is ahead": {accepted(nil), linked(func(c *hub.SpokeView) {
 			c.BeatRefused = &federation.RefusedBeat{Code: signing.TimeFuture, Why: "issued 10m0s in this host's future"}

@@ -35,7 +35,7 @@ func WhyHere(v AgentView, at Host) []commands.WhyReason {
 	}
 	w.killed()
 	if said := w.PauseSaid(); said != "" {
-		w.add(commands.CauseState, nil, "spawnmesh resume "+commands.ShortID(w.Task), "%s", said)
+		w.add(commands.CauseState, nil, commands.Line("resume", commands.ShortID(w.Task)), "%s", said)
 	}
 	return w.list
 }
@@ -71,7 +71,7 @@ func (w *whyAgent) leftHere(at Host) {
 	if !time.Now().Before(*at.Lease) {
 		said = "it was running here as attempt %d until no spoke ran any more; its lease has ended, and its shim has ended it then"
 	}
-	w.add(commands.CauseSpoke, nil, "spawnmesh spoke run", said, w.Attempt).Until = at.Lease
+	w.add(commands.CauseSpoke, nil, commands.Line("spoke", "run"), said, w.Attempt).Until = at.Lease
 }
 
 func (w *whyAgent) runsHere(at Host) {

@@ -102,7 +102,7 @@ func (w *whyAgent) kept() {
 	c := w.at
 	if f := c.Says.Freeze; f != nil && f.Frozen {
 		since := time.UnixMilli(f.Since)
-		w.add(commands.CauseFreeze, &since, "it is unfrozen on its host: spawnmesh unfreeze", "%s starts nothing for this hub: frozen there by %s: %s", w.Spoke, commands.OneLine(f.By), commands.OneLine(f.Reason))
+		w.add(commands.CauseFreeze, &since, "it goes on when it is unfrozen there", "%s starts nothing for this hub: frozen there by %s: %s", w.Spoke, commands.OneLine(f.By), commands.OneLine(f.Reason))
 	}
 	if c.Refuses != nil {
 		w.add(commands.CauseKey, nil, "its operator has to tell a newer one", "nothing of %s is taken: the key that it signs with has ended here (%s)", w.Spoke, c.Refuses.Code)
@@ -144,7 +144,7 @@ func (w *whyAgent) atSpoke() {
 	}
 	if len(w.list) == 0 {
 		// As it is typed there: the options of this call are about this hub.
-		w.add(commands.CauseState, w.AcceptedAt, "where that stays, every reason is seen on its host: spawnmesh why "+commands.ShortID(w.Task),
+		w.add(commands.CauseState, w.AcceptedAt, "where that stays, every reason is seen "+commands.OnItsHost+commands.Line("why", commands.ShortID(w.Task)),
 			"it waits for %s to start it, which had %d of its %d slots taken when it last said so", w.Spoke, c.Running, c.Slots)
 	}
 }

@@ -208,5 +208,5 @@ func ask(ctx context.Context, conn *transport.JoinConn, step string, body []byte
 }
 
 func refusedBy(code commands.Code, why string) *commands.Refused {
-	return commands.Refuse(code, "the hub refuses: %s", why).Hinting("the hub's audit has the reason; make a new token there with: spawnmesh invite")
+	return commands.Refuse(code, "the hub refuses: %s", why).Hinting("the hub's audit has the reason; make a new token there with: spawnmesh invite --name NAME")
 }

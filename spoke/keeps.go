@@ -48,7 +48,7 @@ func (s *Spoke) Keeps(ctx context.Context) (list []commands.WhyReason, err error
 	}
 	rules, running := s.Policy.Now(), s.live.count()
 	add(len(rules.Runtimes) == 0, commands.WhyReason{Code: commands.CausePolicy, Text: "starts nothing: its policy lets nothing run", Fix: "spawnmesh spoke policy init --preset commands"})
-	add(s.isolation() == "", commands.WhyReason{Code: commands.CauseIsolation, Text: "starts no program: it cannot confine agents as its policy demands", Fix: "spawnmesh doctor says why"})
+	add(s.isolation() == "", commands.WhyReason{Code: commands.CauseIsolation, Text: "starts no program: it cannot confine agents as its policy demands", Fix: "to see why: spawnmesh doctor"})
 	told := s.ready.forHubs()
 	add(told.Held != nil, commands.WhyReason{Code: commands.CauseLane, Text: "starts nothing: lane default, of agents, is paused or disabled", Since: told.Held, Fix: "spawnmesh lane resume default"})
 	add(told.Limited > 0, commands.WhyReason{Code: commands.CauseLimit, Text: "waits with agents of accounts that have met a limit of their provider: " + strconv.Itoa(told.Limited), Figure: commands.Figure(told.Limited), Fix: "spawnmesh spoke policy reload"})

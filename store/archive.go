@@ -33,7 +33,7 @@ func (db *DB) Archive(ctx context.Context, task string, archive bool, actor stri
 		case !known:
 			return commands.Refuse(commands.NotFound, "no agent %s", task)
 		case !m.state.Terminal():
-			return commands.Refuse(commands.Conflict, "agent %s is %s, and only what has ended is archived", commands.ShortID(task), m.state).Hinting("to end it").Running("kill", commands.ShortID(task))
+			return commands.Refuse(commands.Conflict, "agent %s is %s, and only what has ended is archived", commands.ShortID(task), m.state).Hinting("to end it").Running("kill", commands.ShortID(task), "--reason", "WHY")
 		}
 		_, err = archiveThose(ctx, tx, `SELECT task FROM mirrors WHERE task = $3`, archive, actor, task)
 		return err

@@ -85,7 +85,7 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.id, "id", "", "the task `ID`; the same as without --id")
-	fl.StringVar(&f.reason, "reason", "", "record `WHY`")
+	fl.StringVar(&f.reason, "reason", "", v.reasonUsage())
 	if v.worker {
 		fl.StringVar(&f.fence, "fence", "", "as its worker: the `FENCE` that claim has printed")
 		c.Example += "\n  spawnmesh backlog " + v.name + " --fence FENCE"
@@ -98,6 +98,17 @@ func (a *app) backlogVerbCommand(v backlogVerb) *cobra.Command {
 		fl.Var(&f.delay, "delay", "not ready before this is over")
 	}
 	return c
+}
+
+// reasonUsage says who has to give a reason: an operator whose word ends the task or keeps it.
+func (v backlogVerb) reasonUsage() string {
+	switch {
+	case v.because == "":
+		return "record `WHY`"
+	case v.worker:
+		return "record `WHY` (required without --fence)"
+	}
+	return "record `WHY` (required)"
 }
 
 // complete reads what the flags say together.

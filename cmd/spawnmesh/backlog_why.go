@@ -72,14 +72,16 @@ func (a *app) printReasons(list []commands.WhyReason) {
 	}
 }
 
-// pasted is a hint, and where it is a command line, that of this instance. Its words are quoted already.
-func (a *app) pasted(hint string) string {
-	words, is := strings.CutPrefix(hint, "spawnmesh ")
-	if !is {
-		return hint
+// pasted is a fix of this instance as it can be pasted: a command line in it says which instance it is for. Its words are
+// quoted already. What is for another host, or somebody else's words, stays as it is.
+func (a *app) pasted(fix string) string {
+	at := strings.Index(": "+fix, ": spawnmesh ")
+	if at < 0 || strings.HasSuffix(fix[:at], commands.OnItsHost) || strings.Contains(fix[:at], " says: ") {
+		return fix
 	}
+	words := strings.TrimPrefix(fix[at:], "spawnmesh ")
 	command, _, _ := strings.Cut(words, " ")
-	return a.quoted(command, words)
+	return fix[:at] + a.quoted(command, words)
 }
 
 // ownersOf names claimers, some of many.

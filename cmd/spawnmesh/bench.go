@@ -31,8 +31,8 @@ signature, and the start of a process under its shim.`,
 		},
 	}
 	spawn.Flags().IntSliceVar(&flight, "in-flight", []int{1, 8, 64}, "how many spawns are under way at a time: `N,...`")
-	spawn.Flags().IntVar(&count, "count", 0, "spawns per measurement (default 60 and 40 for each in flight)")
-	spawn.Flags().StringVar(&runtime, "runtime", commands.RuntimeExec, "exec (a real process) or noop (none)")
+	spawn.Flags().IntVar(&count, "count", 0, "`N` spawns per measurement (default 60 and 40 for each in flight)")
+	spawn.Flags().StringVar(&runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec (a real process) or noop (none)")
 	c.AddCommand(spawn, a.benchIdleCommand(), a.benchFollowCommand())
 	return c
 }
@@ -125,8 +125,8 @@ memory and the processor time of the hub.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.benchFollow(c.Context(), o) },
 	}
 	c.Flags().IntSliceVar(&o.Clients, "clients", []int{0, 1000}, "how many programs follow: `N,...`, one number after the other")
-	c.Flags().IntVar(&o.Rate, "rate", 100, "requests a second")
-	c.Flags().IntVar(&o.Hooks, "webhooks", 0, "how many webhooks are told of the same; their receiver is on this machine")
+	c.Flags().IntVar(&o.Rate, "rate", 100, "`N` requests a second")
+	c.Flags().IntVar(&o.Hooks, "webhooks", 0, "`N` webhooks are told of the same; their receiver is on this machine")
 	c.Flags().DurationVar(&o.Window, "window", 20*time.Second, "how long they are made")
 	return c
 }

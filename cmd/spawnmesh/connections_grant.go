@@ -55,7 +55,7 @@ the share of one with weight 1. What one hub does not use the others have.`,
 	f.StringSliceVar(&kinds, "kinds", nil, "the `KINDS` of orders it may give: "+strings.Join(store.FullGrant().Kinds, ", "))
 	f.StringSliceVar(&runtimes, "runtimes", nil, "the `RUNTIMES` it may ask for: exec, noop")
 	f.StringVar(&expires, "expires", "", "`WHEN` all of it ends: a time, a duration from now, or never")
-	f.IntVar(&weight, "weight", 1, "its share of the slots, from 1 to 1000")
+	f.IntVar(&weight, "weight", 1, "its share of the slots, `N` from 1 to 1000")
 	return c
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,7 +83,7 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 		return err
 	}
 	if a.forPeople() {
-		_, err := fmt.Fprintf(a.out, "%s is frozen: %s\n%s", printable(text), whatFreezes(ctx, c, scope, target), notHeard(v.Unheard))
+		_, err := fmt.Fprintf(a.out, "%s is frozen: %s\n%s", printable(text), a.whatFreezes(ctx, c, scope, target), a.notHeard(v.Unheard))
 		return err
 	}
 	is := frozen{text, true, v.Already, v.Unheard}
@@ -90,18 +91,20 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 }
 
 // whatFreezes says what a freeze holds: at a hub some hold agents on spokes, and others do not.
-func whatFreezes(ctx context.Context, c *control.Client, scope, target string) string {
-	const goesOn = "what runs goes on; to end it: spawnmesh kill "
+func (a *app) whatFreezes(ctx context.Context, c *control.Client, scope, target string) string {
+	goesOn := func(words ...string) string {
+		return "what runs goes on; to end it: " + a.line(slices.Concat([]string{"kill"}, words, []string{"--reason", "WHY"})...)
+	}
 	v, err := askRunning(ctx, c)
 	hub := err == nil && v.Role != "spoke"
 	switch {
 	case hub && scope == "instance":
-		return "no order is taken, no spoke that knows of it starts what it was ordered, and nothing is claimed from the backlog; " + goesOn + "--all"
+		return "no order is taken, no spoke that knows of it starts what it was ordered, and nothing is claimed from the backlog; " + goesOn("--all")
 	case scope == "connection":
 		if v, err := connectionNamed(ctx, c, target); err == nil && !isSpoke(v) {
 			return "nothing that it orders is started here"
 		}
-		return "no order is taken for it, and it starts nothing that it was ordered; " + goesOn + "--spoke " + printable(target)
+		return "no order is taken for it, and it starts nothing that it was ordered; " + goesOn("--spoke", target)
 	case hub:
 		return "nothing is claimed from it; agents on spokes go on, and are ordered as before"
 	}
@@ -120,7 +123,7 @@ type frozen struct {
 }
 
 // notHeard is a line about the spokes that do not know of a freeze yet.
-func notHeard(spokes []string) string {
+func (a *app) notHeard(spokes []string) string {
 	if len(spokes) == 0 {
 		return ""
 	}
@@ -129,7 +132,7 @@ func notHeard(spokes []string) string {
 	if n := len(spokes) - most; n > 0 {
 		names += fmt.Sprintf(" and %d more", n)
 	}
-	return names + ": not heard of it yet, and may start what is accepted there until then; why: spawnmesh why " + printable(spokes[0]) + "\n"
+	return names + ": not heard of it yet, and may start what is accepted there until then; why: " + a.line("why", spokes[0]) + "\n"
 }
 
 func (a *app) unfreeze(ctx context.Context, c *control.Client, text, reason string) error {

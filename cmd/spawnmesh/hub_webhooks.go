@@ -18,7 +18,7 @@ type webhookChoice struct {
 
 // add adds the flags.
 func (c *webhookChoice) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&c.allow, "webhook-allow", nil, "webhooks may be sent to addresses in `CIDR`, as in 10.1.2.0/24, also where\nthe public cannot reach them; may be given again")
+	f.StringSliceVar(&c.allow, "webhook-allow", nil, "webhooks may be sent to addresses in `CIDR`, as in 10.1.2.0/24, also where the public cannot reach them; may be given again")
 	f.StringVar(&c.ca, "webhook-ca", "", "receivers of webhooks may have certificates of those in `FILE` (PEM), too")
 }
 

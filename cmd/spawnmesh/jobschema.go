@@ -42,7 +42,7 @@ var choices = map[string][]string{
 
 func fieldSchema(flag *pflag.Flag) schema {
 	form, usage := pflag.UnquoteUsage(flag)
-	usage = strings.NewReplacer("\n", " ", ", repeatable)", ")", " (repeatable)", "").Replace(usage)
+	usage = strings.NewReplacer(", repeatable)", ")", " (repeatable)", "").Replace(usage)
 	s := schema{"description": strings.ToUpper(usage[:1]) + usage[1:] + "."}
 	switch {
 	case givesNames(flag):

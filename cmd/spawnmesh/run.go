@@ -58,13 +58,13 @@ func (r *runner) spokeFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.spoke.Slots, "slots", spoke.DefaultSlots, "run at most `N` agents at a time")
 	f.Var(&r.lease, "lease", "how long an agent may outlive its spoke")
 	f.Var(&r.beat, "heartbeat", "time between two signs of life")
-	f.Var(&r.hung, "hung-after", "how long an agent may show no sign of work\nbefore its verdict is hung")
-	f.Var(&r.over, "overrun-after", "how long an agent may run beyond its estimate\nbefore that is warned of")
-	f.Var(&r.patience, "overrun-patience", "how long it may then tell no progress before\nit is ended")
+	f.Var(&r.hung, "hung-after", "how long an agent may show no sign of work before its verdict is hung")
+	f.Var(&r.over, "overrun-after", "how long an agent may run beyond its estimate before that is warned of")
+	f.Var(&r.patience, "overrun-patience", "how long it may then tell no progress before it is ended")
 	f.Var(sizeVar(&r.inbox.Bytes, 16<<30), "inbox-per-peer", "keep `SIZE` of a peer's messages until they are old; more waits on its side")
 	f.Var(sizeVar(&r.inbox.All, 64<<30), "inbox-total", "keep `SIZE` of the messages of all peers")
 	f.Var(&r.drain, "drain", "how long a stop waits for running agents")
-	f.StringVar(&r.trace, "trace-endpoint", "", "tell the collector at `URL` what orders go through\n(OpenTelemetry: OTLP over HTTP)")
+	f.StringVar(&r.trace, "trace-endpoint", "", "tell the collector at `URL` what orders go through (OpenTelemetry: OTLP over HTTP)")
 	r.logs.add(f)
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // cronForm is what --cron takes.
-const cronForm = "due at `TEXT`: minute, hour, day of the month, month and day of the week, or\n@hourly, @daily, @weekly, @monthly, @yearly"
+const cronForm = "due at `TEXT`: minute, hour, day of the month, month and day of the week, or @hourly, @daily, @weekly, @monthly, @yearly"
 
 func (a *app) scheduleCreateCommand() *cobra.Command {
 	var f spawnFlags

@@ -50,22 +50,21 @@ spoke when the link is up, and its end comes back. The spoke's own policy decide
 whether it runs.
 
 With --wait or --follow, standard error says how the agent stands, now and whenever
-that changes. The exit code tells the result: 0 completed, 9 failed,
-10 killed, 5 the connection was revoked, 6 refused by the spoke, 7 nothing could
-run it, 124 timed out. An interrupt detaches (130); the agent goes on. An order that
-the hub does not take ends with 6, too, as while it is frozen (FROZEN).
+that changes. The exit code tells the result: 0 completed, 9 failed, 10 killed, 5
+the connection was revoked, 6 refused by the spoke, 7 nothing could run it, 124
+timed out. An interrupt detaches (130); the agent goes on. An order that the hub
+does not take ends with 6, too, as while it is frozen (FROZEN).
 
 Files, standard input and values of variables come with the order, encrypted for the
 spoke, and have 96 KiB together. The policy of the spoke allows files and standard
 input, or not. Files go into a fresh directory only, so not with --dir.
 
 With --jobs all jobs of a file are checked, and that their spokes are there; then
-they are ordered, a few at a time. A
-document of it is a job, whose fields are argv and the flags below (_ for -, and the
-plural where one may be given again), or {defaults: {...}, jobs: [...]}. Flags that
-are given go over the file; env and secrets name by name. --idempotency-key KEY
-gives each job KEY/1, KEY/2 ...: the same line again orders only what is missing.
-The exit code is the highest of all.`,
+they are ordered, a few at a time. A document of it is a job, whose fields are argv
+and the flags below (_ for -, and the plural where one may be given again), or
+{defaults: {...}, jobs: [...]}. Flags that are given go over the file; env and
+secrets name by name. --idempotency-key KEY gives each job KEY/1, KEY/2 ...: the
+same line again orders only what is missing. The exit code is the highest of all.`,
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
   spawnmesh spawn --file train.sh:train.sh --file x.conf:etc/x.conf -- ./train.sh
@@ -97,19 +96,19 @@ func (f *spawnFlags) fields(fl *pflag.FlagSet) {
 	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec, or noop that starts nothing")
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
 	fl.StringArrayVar(&f.env, "env", nil, "set `NAME=VALUE` in the agent's environment (repeatable)")
-	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a\nfile or variable here, and take the value out of its output: where it has\n6 bytes or more, as it is and in base64 (in one line), hex, URLs and JSON\n(repeatable)")
-	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value\n(`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
-	fl.StringArrayVar(&f.labels, "label", nil, "give the agent the label `NAME=VALUE`, by which the hub finds it again\n(repeatable)")
-	fl.StringArrayVar(&f.files, "file", nil, "put the file SRC at DST in the agent's directory before each attempt, to be\nexecuted if SRC can be (`SRC:DST`, repeatable)")
+	fl.StringArrayVar(&f.secrets, "secret", nil, "set `NAME=@FILE` or NAME=env:VARIABLE in the agent's environment, from a file or variable here, and take the value out of its output: where it has 6 bytes or more, as it is and in base64 (in one line), hex, URLs and JSON (repeatable)")
+	fl.StringArrayVar(&f.secretFiles, "secret-file", nil, "as --secret, but NAME holds the path of a file with the value (`NAME=@FILE` or NAME=env:VARIABLE, repeatable)")
+	fl.StringArrayVar(&f.labels, "label", nil, "give the agent the label `NAME=VALUE`, by which the hub finds it again (repeatable)")
+	fl.StringArrayVar(&f.files, "file", nil, "put the file SRC at DST in the agent's directory before each attempt, to be executed if SRC can be (`SRC:DST`, repeatable)")
 	fl.StringVar(&f.stdinFile, "stdin-file", "", "the agent reads the file `FILE` from here as its standard input")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
 	fl.IntVar(&s.MaxRetries, "max-retries", 0, "try a failed run again, at most `N` times, up to 100")
 	fl.Var(&f.backoff, "backoff", backoffHelp)
-	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost has failed (fail), or runs\nagain once even without a retry (rerun)")
+	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost does `WHAT`: fail, or rerun (once, even without a retry)")
 	fl.Var(&f.timeout, "timeout", "end the agent after this long (default: the spoke's limit)")
-	fl.Var(&f.estimate, "estimate", "how long it is thought to take: warn long after it, then end it\nwhere it tells no progress")
+	fl.Var(&f.estimate, "estimate", "how long it is thought to take: warn long after it, then end it where it tells no progress")
 	fl.Var(&f.expires, "expires-in", "never start it later than this (default 24h, at most 7d)")
 	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same `KEY` is the same spawn")
 }

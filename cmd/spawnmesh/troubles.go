@@ -27,7 +27,7 @@ func (a *app) withFix(r commands.WhyReason) string {
 	switch {
 	case fix == "":
 		return r.Text
-	case fix != r.Fix || strings.HasPrefix(fix, "spawnmesh "):
+	case strings.HasPrefix(r.Fix, "spawnmesh "):
 		return r.Text + "; run: " + fix
 	}
 	return r.Text + "; " + fix

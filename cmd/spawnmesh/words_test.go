@@ -21,6 +21,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -82,6 +84,29 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		}
 	})
 	require.Greater(t, count, 25)
+}
+
+// Help is broken where it is shown: the usage of a flag has no line of its own, each flag with a value names it, and a paragraph
+// has no line that ends early.
+func TestHelpHasNoBrokenLines(t *testing.T) {
+	t.Parallel()
+	everyCommand(func(c *cobra.Command, path []string) {
+		if len(path) > 0 && path[0] == "completion" {
+			return // cobra's words
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name, usage := pflag.UnquoteUsage(f)
+			assert.NotContains(t, usage, "\n", "%s --%s", c.CommandPath(), f.Name)
+			assert.NotContains(t, []string{"string", "strings", "int", "int64", "stringArray"}, name, "%s --%s", c.CommandPath(), f.Name)
+		})
+		lines := strings.Split(c.Long, "\n")
+		for i, line := range lines[:max(len(lines)-1, 0)] {
+			if next := lines[i+1]; line != "" && next != "" && line[0] != ' ' && next[0] != ' ' {
+				word, _, _ := strings.Cut(next, " ")
+				assert.Greater(t, len(line)+1+len(word), 60, "%s: %q ends early", c.CommandPath(), line)
+			}
+		}
+	})
 }
 
 // What is nobody's name is misuse wherever a name is taken: it would be another path of a request.

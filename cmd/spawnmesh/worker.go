@@ -110,7 +110,7 @@ the next heartbeat, at its hub; the newest 100 of each attempt are kept.`,
 	}
 	c.Flags().Int64Var(&current, "current", 0, "it has done `N`")
 	c.Flags().Int64Var(&total, "total", 0, "of `N`")
-	c.Flags().StringVar(&p.Unit, "unit", "", "what both numbers count")
+	c.Flags().StringVar(&p.Unit, "unit", "", "both numbers count `WHAT`")
 	c.Flags().StringVar(&p.Step, "step", "", "what it does now, in a `TEXT` of one line")
 	return c
 }

@@ -139,7 +139,7 @@ func (c Context) check() error {
 		return commands.Refuse(commands.Validation, "with %s the token would travel in the clear to another machine", c.URL).Hinting("use https")
 	}
 	if c.TokenFile == "" {
-		return commands.Refuse(commands.Validation, "a context needs the file of a token").Hinting("add --token-file FILE; a token is made on the hub with: spawnmesh token create")
+		return commands.Refuse(commands.Validation, "a context needs the file of a token").Hinting("add --token-file FILE; a token is made on the hub with: spawnmesh token create --name NAME --role ROLE --workspace WORKSPACE")
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func May(r *http.Request, pattern string) error {
 	case api.Granted:
 		return nil
 	case api.Anonymous:
-		return commands.Refuse(commands.Unauthenticated, "%s needs a token", asked).Hinting("send one in the header: Authorization: Bearer smt_...; an owner makes one with: spawnmesh token create")
+		return commands.Refuse(commands.Unauthenticated, "%s needs a token", asked).Hinting("send one in the header: Authorization: Bearer smt_...; an owner makes one with: spawnmesh token create --name NAME --role ROLE --workspace WORKSPACE")
 	case api.OutOfSight:
 		return commands.Refuse(commands.NotFound, "there is no such workspace").Hinting("the token is for the workspace %s", p.access.Workspace)
 	case api.NotForWorkspace:

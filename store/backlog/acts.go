@@ -236,7 +236,7 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 // ofSpoke refuses what only this instance's spoke does to an agent: whoever knows its
 // task can guess its fence.
 func ofSpoke(t Task) error {
-	return commands.Refuse(commands.Conflict, "task %s is an agent that this instance's spoke runs", t.Name()).Hinting("end it with").Running("kill", t.Name())
+	return commands.Refuse(commands.Conflict, "task %s is an agent that this instance's spoke runs", t.Name()).Hinting("end it with").Running("kill", commands.ShortID(t.ID), "--reason", "WHY")
 }
 
 // numbered refuses to pause or resume an agent here: that is done by words with a number, of which the newest counts.

@@ -34,7 +34,7 @@ func (ws *Workspace) Archive(ctx context.Context, ref string, archive bool) (Tas
 		case task.Kind == AgentKind:
 			return commands.Refuse(commands.Conflict, "task %s is an agent of a hub, not a card", task.Name()).Hinting("that hub archives it")
 		case !task.State.Terminal():
-			return commands.Refuse(commands.Conflict, "task %s is %s, and only what has ended is archived", task.Name(), task.State).Hinting("to end it").Running("backlog", "cancel", task.Name())
+			return commands.Refuse(commands.Conflict, "task %s is %s, and only what has ended is archived", task.Name(), task.State).Hinting("to end it").Running("backlog", "cancel", task.Name(), "--reason", "WHY")
 		}
 		tag, err := tx.Exec(ctx, statement("archive"), ws.name, task.State, task.ID, archive)
 		if err != nil {

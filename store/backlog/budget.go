@@ -189,7 +189,7 @@ func (ws *Workspace) SetBudget(ctx context.Context, g Budget) error {
 		}
 		if tag.RowsAffected() == 0 {
 			return commands.Refuse(commands.Conflict, "budget %s is there with another scope, dimension or kind of window; these do not change", g.Name).
-				Hinting("remove it first").Running("budget", "remove", g.Name)
+				Hinting("remove it first").Running("budget", "remove", g.Name, "--reason", "WHY")
 		}
 		ws.audit(tx, "budget.set", g.Name, "", fmt.Sprintf("%s of %s for %s %s", g.Hard, g.Dimension, g.Scope, g.Target))
 		return tellClaimers(ctx, tx)

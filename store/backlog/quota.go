@@ -56,7 +56,7 @@ func (ws *Workspace) SetQuota(ctx context.Context, q Quota) error {
 			return err
 		}
 		if tag.RowsAffected() == 0 {
-			return commands.Refuse(commands.Conflict, "quota %s is there with another scope, which does not change", q.Name).Hinting("remove it first").Running("quota", "remove", q.Name)
+			return commands.Refuse(commands.Conflict, "quota %s is there with another scope, which does not change", q.Name).Hinting("remove it first").Running("quota", "remove", q.Name, "--reason", "WHY")
 		}
 		ws.audit(tx, "quota.set", q.Name, "", fmt.Sprintf("for %s %s", q.Scope, q.Target))
 		return tellClaimers(ctx, tx)
