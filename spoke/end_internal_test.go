@@ -12,6 +12,25 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
+// What is cancelled has completed only where it ended by itself, and well.
+func TestWhatEndsWellWhileItIsCancelled(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		outcome commands.Outcome
+		exit    commands.Exit
+		well    bool
+	}{
+		"by itself":               {commands.Succeeded, commands.Exit{}, true},
+		"by itself, when asked":   {commands.AttemptKilled, commands.Exit{}, true},
+		"badly":                   {commands.AttemptKilled, commands.Exit{Code: 1}, false},
+		"by a signal":             {commands.AttemptKilled, commands.Exit{Signal: "SIGKILL"}, false},
+		"by its deadline":         {commands.TimedOut, commands.Exit{}, false},
+		"at a limit, with code 0": {commands.AttemptFailed, commands.Exit{}, false},
+	} {
+		require.Equal(t, tt.well, endedWell(backlog.End{Outcome: tt.outcome, Exit: tt.exit}), name)
+	}
+}
+
 // The longest that can be seen of an attempt is told. What no message has room for is not: it would
 // stop all ends that are recorded at its moment, and be tried again for ever.
 func TestAnEndThatIsTooLargeIsNotTold(t *testing.T) {

@@ -11,6 +11,23 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
+// A limit is why an agent has failed where it has: one that was killed or timed out meanwhile says the figure alone.
+func TestALimitIsTheReasonOfAFailure(t *testing.T) {
+	t.Parallel()
+	breach := supervisor.Breach{Limit: "memory", Unit: "bytes", Allowed: 1, Measured: 2}
+	told := &commands.Breach{Limit: "memory", Unit: "bytes", Allowed: 1, Measured: 2}
+	for outcome, why := range map[supervisor.Outcome]commands.Reason{
+		supervisor.Limited: "memory", supervisor.Signalled: "memory", supervisor.TimedOut: commands.NoReason, supervisor.Killed: commands.NoReason,
+	} {
+		got, reason := breachOf(supervisor.Exit{Outcome: outcome, Breach: breach})
+		require.Equal(t, told, got, "%s", outcome)
+		require.Equal(t, why, reason, "%s", outcome)
+	}
+	got, reason := breachOf(supervisor.Exit{Outcome: supervisor.Limited})
+	require.Nil(t, got)
+	require.Equal(t, commands.NoReason, reason)
+}
+
 // What may pass by itself is tried again, and costs its agent nothing; what cannot be started as it was ordered has ended.
 func TestWhatCouldNotStart(t *testing.T) {
 	t.Parallel()

@@ -55,22 +55,27 @@ func (s *Spoke) lookForOverruns(ctx context.Context) time.Duration {
 		return betweenSweeps
 	}
 	for _, o := range list {
-		r := s.live.get(o.Task)
-		if r == nil || r.fence.Attempt != o.Attempt {
-			continue
-		}
-		if r.overrun.warned.CompareAndSwap(false, true) {
-			s.Log.WarnContext(ctx, "an agent runs much longer than estimated; it is ended where it tells no progress", "id", o.Task, "attempt", o.Attempt, "estimate", commands.Lasting(r.spec.Estimate()))
-			s.board.Beat()
-		}
-		if o.Over {
-			r.overrun.once.Do(func() {
-				s.Log.WarnContext(ctx, "an agent that ran much longer than estimated has told no progress, and is ended", "id", o.Task, "attempt", o.Attempt)
-				close(r.overrun.over)
-			})
-		}
+		s.tellOverrun(ctx, o)
 	}
 	return next
+}
+
+// tellOverrun warns of an attempt that is live, once, and ends it where that is due.
+func (s *Spoke) tellOverrun(ctx context.Context, o backlog.Overrun) {
+	r := s.live.get(o.Task)
+	if r == nil || r.fence.Attempt != o.Attempt {
+		return
+	}
+	if r.overrun.warned.CompareAndSwap(false, true) {
+		s.Log.WarnContext(ctx, "an agent runs much longer than estimated; it is ended where it tells no progress", "id", o.Task, "attempt", o.Attempt, "estimate", commands.Lasting(r.spec.Estimate()))
+		s.board.Beat()
+	}
+	if o.Over {
+		r.overrun.once.Do(func() {
+			s.Log.WarnContext(ctx, "an agent that ran much longer than estimated has told no progress, and is ended", "id", o.Task, "attempt", o.Attempt)
+			close(r.overrun.over)
+		})
+	}
 }
 
 // endedByOverrun makes a failure of the end of an attempt that was ended as it overran its estimate: it may run again as its order

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -29,13 +30,14 @@ func TestAnAgentThatOutlivesTwoLeasesRunsOnce(t *testing.T) {
 	m.Check(t)
 }
 
-// Directories of attempts go a week after their end. However old, none goes whose
+// Directories of attempts go a week after their end, and checkpoints with their tasks. However old, none goes whose
 // agent still runs, or whose output the hub does not have.
 func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
 	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
 	dir := func(id string) string { return filepath.Join(s.Dir, "agents", id) }
+	checkpoints := func(id string) string { return filepath.Join(s.Dir, "checkpoints", id) }
 	runs, unsent := sleeper(t, m), m.Spawn(t, "attic", gated(gate, "echo hi")...)
 	m.Await(t, unsent, commands.Running)
 	bare, recent := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "true")
@@ -48,6 +50,9 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	meshtest.Await(t, "that it is sent", func() bool { return outputs() == 0 })
 	requireShimGone(t, filepath.Join(dir(bare), "1", "control"))
 	require.NoError(t, os.Remove(filepath.Join(dir(bare), "1", "control", "exit.json")), "as if its agent had kept it from being written")
+	gone := uuid.NewString() // a task that was removed
+	require.NoError(t, doorOf(s, runs, 1).Send(t.Context(), "PUT", "/v1/checkpoint", []byte("so far"), nil))
+	require.NoError(t, os.Mkdir(checkpoints(gone), 0o700))
 	s.Proxy.Cut()
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	meshtest.Await(t, "the end of the agent", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 1 })
@@ -61,6 +66,11 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 		require.NoError(t, errors.Join(os.Chtimes(dir(id), then, then), os.Chtimes(filepath.Join(dir(id), "1", "control"), then, then)))
 	}
 
+	for _, id := range []string{runs, gone} {
+		then := now.AddDate(0, 0, -30)
+		require.NoError(t, os.Chtimes(checkpoints(id), then, then))
+	}
+
 	m.Start(t, "attic")
 
 	meshtest.Await(t, "the end of what was sent", func() bool {
@@ -71,6 +81,11 @@ func TestDirectoriesThatAreNeededAreKept(t *testing.T) {
 	require.DirExists(t, filepath.Join(dir(runs), "1"))
 	require.DirExists(t, filepath.Join(dir(unsent), "1"))
 	require.DirExists(t, filepath.Join(dir(recent), "1"), "it is kept for 7 days")
+	meshtest.Await(t, "the end of a checkpoint of no task", func() bool {
+		_, err := os.Stat(checkpoints(gone))
+		return os.IsNotExist(err)
+	})
+	require.DirExists(t, checkpoints(runs))
 	s.Proxy.Heal()
 	m.Wait(t, unsent)
 	require.Equal(t, "hi\n", m.Stdout(t, unsent, true))

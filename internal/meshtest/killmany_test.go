@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,35 @@ func TestAKillCountsWhatEndedMeanwhile(t *testing.T) {
 	require.Equal(t, api.KillSummary{Killed: 1, EndedAlready: 1, Refused: []api.KillRefused{}}, kill())
 	require.Equal(t, commands.Cancelled, m.Wait(t, open).State)
 	require.Equal(t, api.KillSummary{EndedAlready: 2, Refused: []api.KillRefused{}}, kill())
+}
+
+// Kills are ordered 200 in a transaction: where the database fails one of them, its agents are named, and the others are killed.
+func TestABatchOfKillsThatFailsIsTold(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	m.Stop(t, "attic")
+	var ids []string
+	for range 201 {
+		ids = append(ids, m.Noop(t, "attic"))
+	}
+	last := slices.Max(ids)
+	m.Hub.Exec(t, `CREATE FUNCTION no_kill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the test says so'; END $$`)
+	m.Hub.Exec(t, `CREATE TRIGGER no_kill BEFORE UPDATE OF kill ON mirrors FOR EACH ROW WHEN (NEW.task = '`+last+`') EXECUTE FUNCTION no_kill()`)
+	kill := func() (sum api.KillSummary, err error) {
+		err = m.Hub.Ask(t, "POST", api.Base+"/tasks/kill", api.KillSelection{All: true, Reason: "x", IDs: ids}, &sum)
+		return sum, err
+	}
+
+	sum, err := kill()
+
+	require.NoError(t, err)
+	require.Equal(t, []int{200, 0, 0}, []int{sum.Killed, sum.EndedAlready, sum.Later})
+	require.Len(t, sum.Refused, 1)
+	require.Equal(t, last, sum.Refused[0].ID)
+	require.Contains(t, sum.Refused[0].Detail, "it is not known whether this was ordered")
+	require.Equal(t, 200, m.Hub.Count(t, `SELECT count(*) FROM mirrors WHERE kill IS NOT NULL`))
+	_, err = kill()
+	require.Error(t, err, "nothing was ordered")
 }
 
 // What is named and is not selected, or is nobody's, has not ended: it is refused by its id.

@@ -50,13 +50,9 @@ func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 
 // await returns a question once it is closed, or as it stands after the wait. An attempt that was replaced waits for nothing.
 func (d *Door) await(r *http.Request) (q backlog.Question, err error) {
-	wait := longestWait
-	if text := r.URL.Query().Get("wait"); text != "" {
-		asked, err := time.ParseDuration(text)
-		if err != nil || asked < 0 {
-			return q, commands.Refuse(commands.Validation, "wait is a time such as 30s, not %q", commands.Clip(text))
-		}
-		wait = min(asked, longestWait)
+	wait, err := waitOf(r.URL.Query().Get("wait"))
+	if err != nil {
+		return q, err
 	}
 	over := time.After(wait)
 	next, leave := d.beginWaiting()
@@ -79,6 +75,18 @@ func (d *Door) await(r *http.Request) (q backlog.Question, err error) {
 		next = next.next
 	}
 	return q, err
+}
+
+// waitOf reads how long a request waits; longer than [longestWait] is cut.
+func waitOf(text string) (time.Duration, error) {
+	if text == "" {
+		return longestWait, nil
+	}
+	asked, err := time.ParseDuration(text)
+	if err != nil || asked < 0 {
+		return 0, commands.Refuse(commands.Validation, "wait is a time such as 30s, not %q", commands.Clip(text))
+	}
+	return min(asked, longestWait), nil
 }
 
 // question is the one that is asked for, of the door's own agent.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,6 +38,35 @@ func TestArtifactsAreFilesOfTheAgent(t *testing.T) {
 	own.described.Store(maxDescribed)
 	_, _, err = own.digest(t.Context(), root, "file", maxArtifact)
 	require.Equal(t, commands.TooManyRequests, commands.CodeOf(err))
+}
+
+// What all artifacts of one word have together is bounded, and not each alone.
+func TestArtifactsAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	d := &Door{heavy: make(chan struct{}, 1), room: Room{Work: t.TempDir(), Hide: func(text string) string { return text }}}
+	for name, size := range map[string]int64{"log": 6, "image": maxArtifact} {
+		file := filepath.Join(d.room.Work, name)
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		require.NoError(t, os.Truncate(file, size))
+	}
+
+	_, err := d.describe(t.Context(), []Named{{Name: "log", Path: "log"}, {Name: "image", Path: "image"}})
+
+	require.Equal(t, commands.PayloadTooLarge, commands.CodeOf(err))
+}
+
+// However long an agent asks to wait for an answer, one request is bounded.
+func TestHowLongAnAgentWaits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"": longestWait, "0s": 0, "5s": 5 * time.Second, "30s": longestWait, "31s": longestWait, "9000h": longestWait} {
+		got, err := waitOf(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"-1s", "30", "soon"} {
+		_, err := waitOf(text)
+		require.Equal(t, commands.Validation, commands.CodeOf(err), text)
+	}
 }
 
 // No more is read of a file than was counted: one that grows or shrinks meanwhile is no artifact.

@@ -54,6 +54,35 @@ func TestAKillAndItsSpawnAtOnce(t *testing.T) {
 	require.Equal(t, commands.Queued, state, "the kill finds the task")
 }
 
+// A cancel that lets an attempt finish is no kill of it, also after the spoke was started again. A kill after it is.
+func TestACancelThatLetsFinishIsNoKill(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	f := s.started()
+	order := func(cancel string) {
+		k := backlog.Kill{Conn: s.Conn.ID, Asked: message(), Task: f.Task, Reason: "enough", Grace: time.Second, Expires: time.Now().Add(time.Hour), Actor: "hub", Cancel: cancel}
+		require.NoError(t, s.DB.Tx(t.Context(), "killing", func(ctx context.Context, tx *store.Tx) error {
+			state, err := s.backlog.NoteKill(ctx, tx, k)
+			if err == nil {
+				_, err = s.backlog.Kill(ctx, tx, k, state)
+			}
+			return err
+		}))
+	}
+
+	order(commands.CancelAfter)
+	_, pending, err := s.backlog.PendingKill(t.Context(), f.Task)
+	require.NoError(t, err)
+	require.False(t, pending)
+
+	order("")
+	k, pending, err := s.backlog.PendingKill(t.Context(), f.Task)
+	require.NoError(t, err)
+	require.True(t, pending)
+	require.Equal(t, f.Epoch+1, k.Fence.Epoch)
+}
+
 // A kill stays as long as its task, and as long as a request for the task could come.
 func TestAKillStaysUntilItsTaskCannotCome(t *testing.T) {
 	t.Parallel()

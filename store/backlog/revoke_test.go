@@ -54,6 +54,31 @@ func (s scene) stood() (st stood) {
 	return st
 }
 
+// What runs when its connection ends may finish, and is not tried again, whatever its end.
+func TestTheAttemptOfAnEndedConnectionIsTheLast(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]struct {
+		outcome commands.Outcome
+		why     commands.Reason
+	}{
+		"lost":              {commands.Interrupted, commands.ExecutorDied},
+		"failed":            {commands.AttemptFailed, commands.NoReason},
+		"parked by a limit": {commands.Parked, commands.Limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			side := newSide(t)
+			s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+			f := s.started()
+			s.revoke(false)
+
+			s.ends(f, end.outcome, end.why)
+
+			require.Equal(t, commands.Failed, s.stood().state)
+		})
+	}
+}
+
 // What a connection asked for ends with it: what waits at once, whatever it waits for, and what runs by its end, or by a kill.
 func TestTheEndOfAConnectionInEveryState(t *testing.T) {
 	t.Parallel()

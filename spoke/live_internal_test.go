@@ -1,0 +1,80 @@
+package spoke
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// liveRun is a spoke on which the second attempt of the task a is live.
+func liveRun() (*Spoke, *run) {
+	s := &Spoke{Log: slog.New(slog.DiscardHandler), board: &federation.Board{}}
+	s.live = live{byTask: map[string]*run{}, missed: map[string]missedPause{}, added: func() {}}
+	r := &run{fence: backlog.Fence{Task: "a", Attempt: 2}, spec: commands.Spawn{EstimateMS: 100}}
+	s.live.add(r)
+	return s, r
+}
+
+func pauseOfAttempt(task string, attempt int) backlog.PauseRun {
+	return backlog.PauseRun{Fence: backlog.Fence{Task: task, Attempt: attempt}, Paused: true}
+}
+
+// What is said of one attempt is nothing to the next one.
+func TestAWordToAnotherAttempt(t *testing.T) {
+	t.Parallel()
+	s, r := liveRun()
+	over := func() bool {
+		select {
+		case <-r.overrun.over:
+			return true
+		default:
+			return false
+		}
+	}
+	s.live.pause(pauseOfAttempt("a", 1))
+	s.tellOverrun(t.Context(), backlog.Overrun{Task: "a", Attempt: 1, Over: true})
+	require.False(t, s.live.toPause(r))
+	require.False(t, over())
+	require.False(t, r.overrun.warned.Load())
+
+	s.live.pause(pauseOfAttempt("a", 2))
+	for range 2 { // it is said again until the attempt has ended
+		s.tellOverrun(t.Context(), backlog.Overrun{Task: "a", Attempt: 2, Over: true})
+	}
+
+	require.True(t, s.live.toPause(r))
+	require.True(t, over())
+	require.True(t, r.overrun.warned.Load())
+}
+
+// A pause waits a minute for its attempt, and is then forgotten.
+func TestAPauseWaitsForItsAttempt(t *testing.T) {
+	t.Parallel()
+	s, _ := liveRun()
+	for _, task := range []string{"claimed", "late", "never"} {
+		s.live.pause(pauseOfAttempt(task, 1))
+	}
+	aged := func(task string, by time.Duration) {
+		m := s.live.missed[task]
+		m.at = m.at.Add(-by)
+		s.live.missed[task] = m
+	}
+	aged("late", missedFor-10*time.Second)
+	aged("never", missedFor+time.Second)
+
+	s.live.followPauses(nil, nil)
+
+	require.Len(t, s.live.missed, 2)
+	for task, paused := range map[string]bool{"claimed": true, "late": true, "never": false} {
+		r := &run{fence: backlog.Fence{Task: task, Attempt: 1}}
+		s.live.add(r)
+		require.Equal(t, paused, s.live.toPause(r), task)
+	}
+	require.Empty(t, s.live.missed)
+}
