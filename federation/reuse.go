@@ -26,6 +26,19 @@ func (d reuse) why() string {
 	return fmt.Sprintf("the peer used number %d twice; it is asked to compare", d.number)
 }
 
+// raise notes that a number was used twice, and reports whether that was too often within an hour. Numbers that are used twice
+// until the sides have compared are one reuse.
+func (d *reuse) raise(number int64, now time.Time) (many bool) {
+	if d.number == 0 {
+		if now.Sub(d.since) > time.Hour {
+			d.since, d.raised = now, 0
+		}
+		d.raised++
+	}
+	d.number, d.told = number, false
+	return d.raised > maxReuses
+}
+
 // byNumbers is who suspends a connection whose peer uses numbers twice again and
 // again.
 const byNumbers = "numbers"
@@ -34,16 +47,8 @@ const byNumbers = "numbers"
 // that gives rise to it again and again is suspended.
 func (x *Exchange) numberReused(ctx context.Context, p *Peer, number int64) error {
 	x.mu.Lock()
-	d := &x.history.reuse
-	if d.number == 0 {
-		if time.Since(d.since) > time.Hour {
-			d.since, d.raised = time.Now(), 0
-		}
-		d.raised++
-	}
-	d.number, d.told = number, false
-	x.history.link, x.history.differs = 0, d.why()
-	many := d.raised > maxReuses
+	many := x.history.reuse.raise(number, time.Now())
+	x.history.link, x.history.differs = 0, x.history.reuse.why()
 	x.broadcast()
 	x.mu.Unlock()
 	if many && p.State == store.Active {

@@ -210,6 +210,22 @@ func TestARewrittenTailIsSeenByWhoHasACheckpoint(t *testing.T) {
 	require.False(t, anew.Extends(kept.Checkpoint, proof))
 }
 
+// An instance keeps the newest thousand of its own checkpoints.
+func TestOldCheckpointsGo(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	audit(t, s, 1)
+	checkpoint(t, s)
+	tamper(t, s, `INSERT INTO audit_checkpoints (era, size, note) SELECT -1, n, '' FROM generate_series(1, 1050) AS n`)
+	audit(t, s, 1)
+
+	c := checkpoint(t, s)
+
+	require.Equal(t, 1000, s.Count(t, `SELECT count(*) FROM audit_checkpoints`))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit_checkpoints WHERE era = $1 AND size = $2`, c.Era, c.Size))
+	require.Equal(t, 53, s.Count(t, `SELECT min(size) FROM audit_checkpoints WHERE era = -1`))
+}
+
 // Two processes make leaves of the rows that others write, some of which are rolled back: each row is one leaf.
 func TestTwoWhoGrowTheTree(t *testing.T) {
 	t.Parallel()

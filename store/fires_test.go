@@ -80,6 +80,25 @@ func TestARestorePausesSchedules(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND object = 'nightly'`))
 }
 
+// A schedule that will not be due again is paused, and says why.
+func TestAScheduleThatIsNeverDueIsPaused(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	id := s.scheduled()
+
+	fired, err := s.DB.Fire(t.Context(), id, func(store.Schedule, func() (commands.Values, error), time.Time) store.Firing {
+		return store.Firing{Actor: "test", Refused: commands.Refuse(commands.NoSpoke, "nobody")}
+	})
+
+	require.NoError(t, err)
+	require.Equal(t, store.FireRefused, fired.Outcome)
+	v, err := s.DB.FindSchedule(t.Context(), id)
+	require.NoError(t, err)
+	require.Nil(t, v.Next)
+	require.Equal(t, []string{store.SchedulePaused, "it is not due within five years"}, []string{v.State, v.Why})
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND actor = 'self' AND object = 'nightly' AND why = $1`, v.Why))
+}
+
 // Who pauses a schedule while it is ordered waits for that, and the schedule stays paused: it is not due again.
 func TestAPauseWaitsForWhatIsDue(t *testing.T) {
 	t.Parallel()

@@ -202,6 +202,36 @@ func TestASpokeDoesNotRewriteAnAnswer(t *testing.T) {
 	}
 }
 
+// A question that its spoke does not know is closed by the refusal of its answer; one that it may not answer now stays open.
+func TestARefusedAnswer(t *testing.T) {
+	t.Parallel()
+	for code, state := range map[commands.Code]string{
+		commands.NotFound: commands.QuestionWithdrawn, commands.UnknownTask: commands.QuestionWithdrawn, commands.Grant: commands.QuestionOpen, commands.Conflict: commands.QuestionOpen,
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			task := p.Order(t, nil)
+			q := asked(task)
+			takenIn(t, p, reports(t, p, task, q)...)
+			p.Hub.Due(t)
+			require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "deny", By: "ann"}))
+			order := p.Spoke.Read(t, p.Hub.Due(t)...)[0]
+			require.NoError(t, p.Spoke.DB.Tx(t.Context(), "refusing", func(_ context.Context, tx *store.Tx) error {
+				order.Refuse(tx, commands.Refuse(code, "not here"))
+				return nil
+			}))
+
+			takenIn(t, p, p.Hub.Read(t, p.Spoke.Due(t)...)...)
+
+			list, err := p.Hub.DB.Inquiries(t.Context(), task)
+			require.NoError(t, err)
+			require.Equal(t, []string{state, "not here"}, []string{list[0].State, list[0].Reason})
+			require.Equal(t, state == commands.QuestionOpen, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "allow", By: "ann"}) == nil, "it may be answered again")
+		})
+	}
+}
+
 // A deadline that no order lives to see, which an earlier version took, can be answered.
 func TestAQuestionWithADistantDeadlineIsAnswered(t *testing.T) {
 	t.Parallel()

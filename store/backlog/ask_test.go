@@ -55,6 +55,50 @@ func TestAnAttemptWaitsForItsOwnQuestions(t *testing.T) {
 	require.Equal(t, commands.Running, answer(again))
 }
 
+// An agent withdraws its question as often as it says so: the answer to the first time may be lost.
+func TestAQuestionIsWithdrawnTwice(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.started()
+	q, err := s.backlog.Ask(t.Context(), f, inquiry)
+	require.NoError(t, err)
+
+	for range 2 {
+		closed, err := s.backlog.Withdraw(t.Context(), f, q.ID)
+
+		require.NoError(t, err)
+		require.Equal(t, []string{q.ID, commands.QuestionWithdrawn}, []string{closed.ID, closed.State})
+	}
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.withdrawn'`))
+}
+
+// What agents say of their progress is read for each of them alone.
+func TestTheLastStepsOfAgents(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	s.Meet(t, store.Obeys)
+	here.asks(here.request(), here.request())
+	at, said := int64(3), map[string]commands.Progress{}
+	for i, c := range here.claim() {
+		held, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: c.Fence, Pid: 1, BootID: "b"}}})
+		require.NoError(t, err)
+		require.Equal(t, []bool{true}, held)
+		p := []commands.Progress{{Step: "linking", Unit: "files"}, {Current: &at}}[i]
+		said[c.Fence.Task] = p
+		_, err = s.backlog.SayProgress(t.Context(), c.Fence, p)
+		require.NoError(t, err)
+	}
+
+	last, err := s.backlog.LastSteps(t.Context(), string(s.Self()))
+
+	require.NoError(t, err)
+	require.Len(t, last, 2)
+	for task, p := range said {
+		require.Equal(t, p, last[task].Progress)
+	}
+}
+
 // Who may not answer a question holds nothing: it waits for nobody who holds the task.
 func TestWhoMayNotAnswerWaitsForNobody(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,7 @@ func TestTheNewestPauseCounts(t *testing.T) {
 				if early {
 					require.Equal(t, tt.want, here.asks(r)[0].State)
 				}
+				require.Zero(t, s.Count(t, `SELECT count(*) FROM pauses WHERE paused AND early IS NOT NULL`), "the pause of a task that is here stays as long as that")
 
 				require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM standing WHERE id = $1 AND state = $2::text::task_state`, r.Spawn.Task, tt.want))
 				claimable := s.Count(t, `SELECT count(*) FROM ready WHERE task = $1`, r.Spawn.Task)
