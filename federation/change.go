@@ -37,8 +37,7 @@ func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.A
 	if err != nil {
 		return Changed{}, err
 	}
-	var after Changed
-	after.Says, _ = s.PeerSays()
+	after := Changed{Says: s.Says}
 	after.Connection, err = b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
 	after.Untold = !s.Linked && untold(s.State, after.Connection)
 	return after, err

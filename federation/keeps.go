@@ -12,40 +12,18 @@ import (
 // InboxNext is what makes room for messages of peers.
 const InboxNext = "start this instance with a larger --inbox-per-peer or --inbox-total, or give up the signed bytes of old messages: spawnmesh retention envelopes 7d"
 
-// A Standing is what is known of a connection that may keep work from going over it. Each reason is told as what the
-// peer does, or what is done to it.
-type Standing struct {
-	store.Connection
-	Linked      bool
-	BeatRefused *RefusedBeat            // why its last heartbeat was not taken; nil = it was
-	Ahead       *RefusedBeat            // why its messages are refused for their time; nil = they are not
-	ClockOffset string                  // how far its clock was from ours when its last heartbeat came; "" within 2 s
-	Limited     bool                    // the peer sends more than it may
-	KeyRevoked  bool                    // the key in use towards it is revoked here
-	Full        bool                    // no more of its messages are kept, and
-	FullSince   *time.Time              // since when
-	Differs     string                  // why the histories differ; "" = they do not
-	Refuses     *commands.EndedKey      // the key that the peer signs with, which has ended here
-	Frozen      *commands.Freeze        // what is ordered over it is frozen here, and
-	FrozenScope string                  // what lifts that
-	Unheard     bool                    // the peer, which obeys, has not said yet that it knows of that
-	Says        commands.ConnectionView // what the peer says of it
-	Declines    []commands.Decline      // what the side that obeys does not take of the other, as that side says
-	Queues      []QueueView             // what has come and waits to be taken
-}
-
-// State says that the connection does not work on one of its sides; nothing where it does.
-func (s Standing) State() []commands.WhyReason {
+// Inactive says that the connection does not work on one of its sides; nothing where it does.
+func (s Standing) Inactive() []commands.WhyReason {
 	r := commands.WhyReason{Code: commands.CauseConnection, Since: &s.Since}
 	switch {
-	case s.Connection.State == store.Suspended:
+	case s.State == store.Suspended:
 		r.Text, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.By, commands.OneLine(s.Reason)), commands.Line("connections", "resume", s.Name)
-	case s.Connection.State.Ended() && s.Authority == store.Obeys:
-		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; join again with a new token: "+commands.Line("spoke", "join", "--token-file", "FILE")
-	case s.Connection.State.Ended():
-		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.Connection.State, s.By, commands.OneLine(s.Reason)), "it never comes back; its host may join again: "+commands.Line("invite", "--name", s.Name)
-	case s.Connection.State != store.Active:
-		r.Text = "is " + string(s.Connection.State)
+	case s.State.Ended() && s.Authority == store.Obeys:
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.State, s.By, commands.OneLine(s.Reason)), "it never comes back; join again with a new token: "+commands.Line("spoke", "join", "--token-file", "FILE")
+	case s.State.Ended():
+		r.Text, r.Fix = fmt.Sprintf("is %s by %s: %s", s.State, s.By, commands.OneLine(s.Reason)), "it never comes back; its host may join again: "+commands.Line("invite", "--name", s.Name)
+	case s.State != store.Active:
+		r.Text = "is " + string(s.State)
 	case s.Says.State == string(store.Suspended):
 		r.Text, r.Since, r.Fix = fmt.Sprintf("is suspended by %s: %s", s.Name, commands.OneLine(s.Says.Reason)), nil, "it is resumed "+commands.OnItsHost+commands.Line("connections", "resume", s.ID)
 	default:
@@ -62,7 +40,7 @@ func (s Standing) Heartbeats() []commands.WhyReason {
 	r := commands.WhyReason{Code: commands.CauseClock, Fix: setClocks}
 	offset, _ := time.ParseDuration(s.ClockOffset)
 	switch b := s.BeatRefused; {
-	case !s.Linked || s.Connection.State != store.Active:
+	case !s.Linked || s.State != store.Active:
 		return nil
 	case b != nil && b.Code != signing.TimeFuture && b.Code != signing.TimeExpired:
 		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, commands.OneLine(b.Why)), ""
@@ -86,7 +64,7 @@ func (s Standing) Freezes() (list []commands.WhyReason) {
 		switch {
 		case s.Authority == store.Obeys:
 			said = "nothing that it orders is started: frozen here by %s: %s"
-		case s.Unheard:
+		case s.FreezeUnheard:
 			said = "has not heard yet that what is ordered on it is frozen by %s: %s; it may start what it has accepted"
 		}
 		list = append(list, frozen(f, said, commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", s.FrozenScope, "--reason", "WHY"})))

@@ -11,63 +11,24 @@ import (
 
 // A Status is a connection as this process sees it now.
 type Status struct {
-	store.Connection
-	Linked      bool
-	Since       time.Time          // of the link; zero while there is none
-	Remote      string             // host:port that the peer dials from
-	Cause       error              // why a link that we dial is down, or who serves the connection in place of this process
-	Beat        *store.Beat        // the peer's last heartbeat; nil before the first
-	Heeds       int64              // the number of our newest freeze that it has stored, as it said last; 0 = of none
-	BeatRefused *RefusedBeat       // why the last heartbeat that came over the link was not taken; nil = it was
-	Ahead       *RefusedBeat       // why messages of the peer are refused for their time, and come again; nil = they are not
-	Limited     bool               // the peer is above its rate
-	Full        *time.Time         // since when no more of its messages are kept; nil = they are
-	Refuses     *commands.EndedKey // the key that the peer signs with, which has ended here; nil = it has not
-	Differs     string             // why the histories of the two sides differ, so that nothing is relayed; "" when they do not
-
-	RefusesKeys signing.Code // why the peer has refused the newest key set of this instance; "" = it has not
+	Standing
+	Remote string      // host:port that the peer dials from
+	Cause  error       // why a link that we dial is down, or who serves the connection in place of this process
+	Beat   *store.Beat // the peer's last heartbeat; nil before the first
+	Heeds  int64       // the number of our newest freeze that it has stored, as it said last; 0 = of none
 
 	Unsealed   error // why no heartbeat can be made for the peer, again and again; nil = they are
 	Unanswered error // why it has answered none of the last heartbeats; nil = it has, or is not linked
-	KeyRevoked bool  // the key in use towards it is revoked here
-
-	lapsed *commands.EndedKey // the key in use that the peer refuses, as its last heartbeat said
-}
-
-// A RefusedBeat says why a heartbeat of the peer was not taken.
-type RefusedBeat struct {
-	Code signing.Code `json:"code"`
-	Why  string       `json:"why"`
-}
-
-// ClockOffset is how far the clock of the peer was from ours when its last heartbeat came; "" within 2 s.
-func (s Status) ClockOffset() string {
-	if s.Beat == nil || s.Beat.Offset.Abs() <= 2*time.Second {
-		return ""
-	}
-	return s.Beat.Offset.Round(time.Second).String()
-}
-
-// PeerSays returns what the peer last said about the connection, and whether it ever
-// said anything. A key that it refuses is in it only while this instance signs with it.
-func (s Status) PeerSays() (v commands.ConnectionView, ok bool) {
-	if s.Beat == nil {
-		return v, false
-	}
-	v = s.Beat.Body.Connection
-	v.Refuses = s.lapsed
-	return v, true
 }
 
 // KeyError says that the peer refuses the key that this instance signs with; nil
 // when it does not say so.
 func (s Status) KeyError() error {
-	v, _ := s.PeerSays()
-	if v.Refuses == nil || s.State.Ended() {
+	if s.Says.Refuses == nil || s.State.Ended() {
 		return nil
 	}
-	return commands.Refuse(v.Refuses.Code, "%s says that it refuses key %s, with which this instance signs", s.Name, v.Refuses.Key).
-		Hinting("after a restore from a backup older than the newest key").Running(MendKey(v.Refuses.Key, s.KeyRevoked)...)
+	return commands.Refuse(s.Says.Refuses.Code, "%s says that it refuses key %s, with which this instance signs", s.Name, s.Says.Refuses.Key).
+		Hinting("after a restore from a backup older than the newest key").Running(MendKey(s.Says.Refuses.Key, s.KeyRevoked)...)
 }
 
 // MendKey is the command that tells a peer newer keys which has ended the key in use. One that
@@ -106,7 +67,7 @@ func (b *Board) Statuses(of ...store.Authority) []Status {
 	list := make([]Status, 0, len(b.known))
 	for _, c := range b.known {
 		if slices.Contains(of, c.Authority) {
-			list = append(list, Status{Connection: c, Cause: b.heldBy[c.ID]})
+			list = append(list, Status{Standing: Standing{Connection: c}, Cause: b.heldBy[c.ID]})
 		}
 	}
 	b.mu.Unlock()
@@ -123,7 +84,7 @@ func (b *Board) Statuses(of ...store.Authority) []Status {
 func (b *Board) Status(conn string) (Status, bool) {
 	b.mu.Lock()
 	c, ok := b.known[conn]
-	s := Status{Connection: c, Cause: b.heldBy[conn]}
+	s := Status{Standing: Standing{Connection: c}, Cause: b.heldBy[conn]}
 	b.mu.Unlock()
 	if x := b.Exchange(conn); x != nil {
 		x.describe(&s)
@@ -142,16 +103,20 @@ func (x *Exchange) describe(s *Status) {
 	s.Differs = x.differs()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s.Beat, s.Heeds = x.beat, x.heeded
 	p := x.peer.Load()
-	s.RefusesKeys, s.KeyRevoked = p.refuses, p.revoked
-	if x.lapsed != nil && x.lapsed.Key == p.signs {
-		s.lapsed = x.lapsed
+	s.RefusesKeys, s.KeyRevoked, s.Refuses = p.refuses, p.revoked, x.refuses
+	if s.Beat, s.Heeds = x.beat, x.heeded; s.Beat != nil {
+		s.LastSeen, s.ClockOffset, s.Says = &s.Beat.At, offsetOf(s.Beat), s.Beat.Body.Connection
+		if s.Says.Refuses = nil; x.lapsed != nil && x.lapsed.Key == p.signs {
+			s.Says.Refuses = x.lapsed
+		}
 	}
-	s.Refuses = x.refuses
-	s.Limited, s.Full = x.isLimited(), x.full.Load()
-	s.Linked, s.Since, s.Remote, s.Cause = x.way.state()
+	s.FullSince = x.full.Load()
+	s.Limited, s.Full = x.isLimited(), s.FullSince != nil
+	since := time.Time{}
+	s.Linked, since, s.Remote, s.Cause = x.way.state()
 	if s.Unsealed = x.unsealed.Err(); s.Linked {
+		s.LinkedSince = &since
 		s.Unanswered = x.unanswered.Err()
 		if r := x.pace.ahead; r != nil {
 			s.Ahead = &RefusedBeat{r.Code, r.Why}
@@ -160,6 +125,14 @@ func (x *Exchange) describe(s *Status) {
 			s.BeatRefused = &RefusedBeat{r.Code, r.Why}
 		}
 	}
+}
+
+// offsetOf is how far the clock of the peer was from ours when a heartbeat came; "" within 2 s.
+func offsetOf(b *store.Beat) string {
+	if b.Offset.Abs() <= 2*time.Second {
+		return ""
+	}
+	return b.Offset.Round(time.Second).String()
 }
 
 // Find returns the connection that a person means by its name, its id or a prefix

@@ -13,21 +13,19 @@ import (
 // Keeps says what keeps a spoke from taking work, what weighs most first: each reason as what the spoke does, or what is done to
 // it. What it says of itself counts while it is heard.
 func (v SpokeView) Keeps() []commands.WhyReason {
-	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, Ahead: v.Ahead, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full, FullSince: v.FullSince,
-		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Unheard: v.FreezeUnheard, Says: v.Says, Declines: v.Declines, Queues: v.Queues}
-	list := s.State()
+	list := v.Inactive()
 	if v.State.Ended() {
 		return list
 	}
-	if unheard := s.Heartbeats(); unheard != nil {
+	if unheard := v.Heartbeats(); unheard != nil {
 		list = append(list, unheard...)
 	} else {
 		list = append(list, v.unlinked()...)
 	}
-	list = append(list, s.Declined()...)
-	list = append(list, s.Freezes()...)
+	list = append(list, v.Declined()...)
+	list = append(list, v.Freezes()...)
 	list = append(list, v.host()...)
-	list = append(list, s.Faults()...)
+	list = append(list, v.Faults()...)
 	if v.Linked && v.Liveness == Alive && v.Running >= v.Slots {
 		list = append(list, commands.WhyReason{Code: commands.CauseSlots, Text: "has all of its " + strconv.Itoa(v.Slots) + " slots in use; what is ordered waits there", Figure: commands.Figure(v.Slots),
 			Fix: "it goes on when an agent ends; for more, start it anew on its host: spawnmesh spoke run --slots N"})

@@ -16,8 +16,8 @@ import (
 func TestWhatKeepsASpokeFromWork(t *testing.T) {
 	t.Parallel()
 	seen := time.Now().Add(-4 * time.Minute)
-	base := hub.SpokeView{Connection: store.Connection{ID: "7", Name: "attic", State: store.Active, Authority: store.Commands, Since: seen, By: "uid:0", Reason: "sold"},
-		Linked: true, LinkedSince: &seen, Liveness: hub.Alive, LastSeen: &seen, Slots: 4, Says: commands.ConnectionView{State: "active"}}
+	base := hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{ID: "7", Name: "attic", State: store.Active, Authority: store.Commands, Since: seen, By: "uid:0", Reason: "sold"},
+		Linked: true, LinkedSince: &seen, LastSeen: &seen, Says: commands.ConnectionView{State: "active"}}, Liveness: hub.Alive, Slots: 4}
 	tests := map[string]struct {
 		change func(v *hub.SpokeView)
 		says   []string

@@ -9,47 +9,27 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
-	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A SpokeView is a spoke as an operator sees it.
 type SpokeView struct {
-	store.Connection
-	Linked        bool                    `json:"linked"`
-	LinkedSince   *time.Time              `json:"linked_since,omitempty"`
-	Remote        string                  `json:"remote,omitempty"`
-	Liveness      Liveness                `json:"liveness"`
-	LastSeen      *time.Time              `json:"last_seen,omitempty"`
-	NextExpected  *time.Time              `json:"next_expected_at,omitempty"` // when its next heartbeat is due
-	ClockOffset   string                  `json:"clock_offset,omitempty"`
-	BeatRefused   *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
-	Ahead         *federation.RefusedBeat `json:"-"`                      // why its messages are refused for their time; nil = they are not
-	Slots         int                     `json:"slots"`
-	Running       int                     `json:"running"`
-	Queued        int                     `json:"queued"`
-	Capabilities  []string                `json:"capabilities,omitempty"`
-	KillLevel     string                  `json:"kill_level,omitempty"`
-	Isolation     string                  `json:"isolation,omitempty"` // what agents are confined by that demand nothing, as it says, or [commands.IsolationUnmet]; "" = it does not say
-	Version       string                  `json:"version,omitempty"`
-	Policy        string                  `json:"policy,omitempty"`      // version of the policy that is in force there
-	Stopping      bool                    `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
-	StartsNone    string                  `json:"starts_none,omitempty"` // why it starts nothing now, as it says
-	Declines      []commands.Decline      `json:"declines,omitempty"`    // what it does not take of this hub, as it says
-	LeaseMS       int64                   `json:"lease_ms,omitempty"`    // how long its agents go on without it, as it says
-	Limited       bool                    `json:"limited,omitempty"`     // it sends more than it may
-	Full          bool                    `json:"full,omitempty"`        // no more of its messages are kept
-	FullSince     *time.Time              `json:"full_since,omitempty"`
-	Frozen        *commands.Freeze        `json:"frozen,omitempty"`         // what is ordered on it is frozen here
-	FrozenScope   string                  `json:"frozen_scope,omitempty"`   // what lifts that
-	FreezeUnheard bool                    `json:"freeze_unheard,omitempty"` // the spoke has not said yet that it knows of that
-	Differs       string                  `json:"differs,omitempty"`        // why nothing is relayed: one side was restored from a backup
-	RefusesKeys   signing.Code            `json:"refuses_keys,omitempty"`   // why the peer has refused the newest keys of this instance
-	KeyRevoked    bool                    `json:"key_revoked,omitempty"`    // the key in use towards it is revoked here already
-	Refuses       *commands.EndedKey      `json:"refuses,omitempty"`        // the key that the spoke signs with, which has ended here
-	Says          commands.ConnectionView `json:"peer_says"`                // what the spoke says about the connection
-	Unconfirmed   int                     `json:"unconfirmed"`              // messages to it that its database has not confirmed
-	Queues        []federation.QueueView  `json:"queues,omitempty"`         // what has come from it and waits to be taken
+	federation.Standing
+	Remote       string     `json:"remote,omitempty"` // host:port that it dials from
+	Liveness     Liveness   `json:"liveness"`
+	NextExpected *time.Time `json:"next_expected_at,omitempty"` // when its next heartbeat is due
+	Slots        int        `json:"slots"`
+	Running      int        `json:"running"`
+	Queued       int        `json:"queued"`
+	Capabilities []string   `json:"capabilities,omitempty"`
+	KillLevel    string     `json:"kill_level,omitempty"`
+	Isolation    string     `json:"isolation,omitempty"` // what agents are confined by that demand nothing, as it says, or [commands.IsolationUnmet]; "" = it does not say
+	Version      string     `json:"version,omitempty"`
+	Policy       string     `json:"policy,omitempty"`      // version of the policy that is in force there
+	Stopping     bool       `json:"stopping,omitempty"`    // it waits for running agents to end, and starts nothing more
+	StartsNone   string     `json:"starts_none,omitempty"` // why it starts nothing now, as it says
+	LeaseMS      int64      `json:"lease_ms,omitempty"`    // how long its agents go on without it, as it says
+	Unconfirmed  int        `json:"unconfirmed"`           // messages to it that its database has not confirmed
 }
 
 // A Settlement is what came of comparing the histories of a connection by hand.
@@ -106,10 +86,7 @@ func (c counts) view(s federation.Status, queues []federation.QueueView) SpokeVi
 
 // ViewOf describes the spoke of a connection as its last heartbeat does.
 func ViewOf(s federation.Status) SpokeView {
-	v := SpokeView{Connection: s.Connection, Liveness: NeverSeen, Linked: s.Linked, BeatRefused: s.BeatRefused, Ahead: s.Ahead, ClockOffset: s.ClockOffset(), Limited: s.Limited, Full: s.Full != nil, FullSince: s.Full, Differs: s.Differs, RefusesKeys: s.RefusesKeys, KeyRevoked: s.KeyRevoked}
-	if s.Linked {
-		v.LinkedSince, v.Remote = &s.Since, s.Remote
-	}
+	v := SpokeView{Standing: s.Standing, Remote: s.Remote, Liveness: NeverSeen}
 	if s.State.Ended() {
 		v.Liveness = Ended
 	}
@@ -117,9 +94,7 @@ func ViewOf(s federation.Status) SpokeView {
 	if b == nil {
 		return v
 	}
-	v.Says, _ = s.PeerSays()
-	v.Refuses = s.Refuses
-	v.Liveness, v.LastSeen = livenessOf(time.Since(b.At), b.Body.IntervalMS), &b.At
+	v.Liveness = livenessOf(time.Since(b.At), b.Body.IntervalMS)
 	next := b.At.Add(time.Duration(b.Body.IntervalMS) * time.Millisecond)
 	v.NextExpected = &next
 	v.Slots, v.Queued, v.Running = b.Body.Slots, b.Body.Queued, b.Body.Running

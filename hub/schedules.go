@@ -66,7 +66,6 @@ func (h *Hub) hinders(ctx context.Context, o store.SpawnOrder) (string, error) {
 		return "", nil
 	}
 	s, _ := h.board.Status(o.Conn)
-	says, _ := s.PeerSays()
 	frozen, err := h.DB.Freezes(ctx)
 	held := frozen.Holds(s.Connection)
 	switch {
@@ -74,8 +73,8 @@ func (h *Hub) hinders(ctx context.Context, o store.SpawnOrder) (string, error) {
 		return fmt.Sprintf("the connection with %s is %s: %s", s.Name, s.State, s.Reason), err
 	case held != nil:
 		return fmt.Sprintf("%s is %s", s.Name, held.Why()), err
-	case says.State == string(store.Suspended):
-		return fmt.Sprintf("%s has suspended the connection: %s", s.Name, says.Reason), err
+	case s.Says.State == string(store.Suspended):
+		return fmt.Sprintf("%s has suspended the connection: %s", s.Name, s.Says.Reason), err
 	case !s.Linked:
 		return s.Name + " is not linked; it gets the order when it is", err
 	case s.Beat != nil && h.refusers.refuses(o.Conn, s.Beat.Body.Policy, o.Spawn):

@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // heardNow is a spoke of which all that it says is of now.
 func heardNow() SpokeView {
-	return SpokeView{Connection: store.Connection{Name: "attic", State: store.Active}, Linked: true, Liveness: Alive, Says: commands.ConnectionView{State: "active"}}
+	return SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: store.Active}, Linked: true, Says: commands.ConnectionView{State: "active"}}, Liveness: Alive}
 }
 
 // What a spoke says of its work is of now only where every part of the connection works.

@@ -17,8 +17,8 @@ import (
 // linked is a spoke of four slots that is heard.
 func linked(change func(*hub.SpokeView)) hub.SpokeView {
 	now := time.Now()
-	c := hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Since: now}, Linked: true, Liveness: hub.Alive, LastSeen: &now, Slots: 4,
-		Says: commands.ConnectionView{State: commands.ConnActive}}
+	c := hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: store.Active, Since: now}, Linked: true, LastSeen: &now,
+		Says: commands.ConnectionView{State: commands.ConnActive}}, Liveness: hub.Alive, Slots: 4}
 	if change != nil {
 		change(&c)
 	}

@@ -72,8 +72,9 @@ func (w *whyAgent) unheard() {
 
 // refused reports whether heartbeats of the spoke are refused, and says so. That its clock is behind is said by itself.
 func (w *whyAgent) refused() bool {
-	c := w.at
-	list := federation.Standing{Connection: c.Connection, Linked: c.Linked, BeatRefused: c.BeatRefused, Ahead: c.Ahead}.Heartbeats()
+	at := w.at.Standing
+	at.ClockOffset = ""
+	list := at.Heartbeats()
 	for _, r := range list {
 		r.Text = w.Spoke + ": " + r.Text
 		w.list = append(w.list, r)

@@ -9,7 +9,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -50,7 +49,6 @@ func (s *Spoke) Paused() int { return s.live.standStill() }
 // checkLink says how a link stands. A suspension is somebody's decision, and no fault: by
 // this side it leaves the link up.
 func checkLink(c federation.Status) control.Check {
-	says, _ := c.PeerSays()
 	var down error
 	note := ""
 	switch {
@@ -59,8 +57,8 @@ func checkLink(c federation.Status) control.Check {
 		if !c.Linked && c.Cause != nil {
 			note += fmt.Sprintf("; down: %v", c.Cause)
 		}
-	case says.State == string(store.Suspended):
-		note = fmt.Sprintf("suspended by %s: %s", c.Name, says.Reason)
+	case c.Says.State == string(store.Suspended):
+		note = fmt.Sprintf("suspended by %s: %s", c.Name, c.Says.Reason)
 	case !c.Linked && c.Cause != nil:
 		down = commands.Refuse(commands.Unreachable, "down: %v", c.Cause)
 	case !c.Linked:
@@ -73,29 +71,12 @@ func checkLink(c federation.Status) control.Check {
 
 // A HubView is a hub as the host of a spoke sees it.
 type HubView struct {
-	store.Connection
-	Grant       store.GrantTerms        `json:"grant"`
-	Running     int                     `json:"running"` // agents that it asked for
-	Remote      string                  `json:"remote"`  // where it is dialled
-	Linked      bool                    `json:"linked"`
-	LinkedSince *time.Time              `json:"linked_since,omitempty"`
-	LinkError   string                  `json:"link_error,omitempty"` // why the link is down
-	Untold      bool                    `json:"untold,omitempty"`     // it may not know that the connection has ended, and is told when it can be reached
-	LastSeen    *time.Time              `json:"last_seen,omitempty"`
-	ClockOffset string                  `json:"clock_offset,omitempty"`
-	BeatRefused *federation.RefusedBeat `json:"beat_refused,omitempty"` // why its last heartbeat was not taken
-	Ahead       *federation.RefusedBeat `json:"-"`                      // why its messages are refused for their time; nil = they are not
-	Limited     bool                    `json:"limited,omitempty"`      // it sends more than it may
-	Full        *time.Time              `json:"full,omitempty"`         // since when no more of its messages are kept
-	Differs     string                  `json:"differs,omitempty"`      // why nothing is relayed: one side was restored from a backup
-	RefusesKeys signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest keys of this instance
-	KeyRevoked  bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here already
-	Refuses     *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the hub signs with, which has ended here
-	Frozen      *commands.Freeze        `json:"frozen,omitempty"`       // what it orders is frozen here
-	FrozenScope string                  `json:"frozen_scope,omitempty"` // what lifts that
-	Says        commands.ConnectionView `json:"peer_says"`              // what the hub says about the connection
-	Declines    []commands.Decline      `json:"declines,omitempty"`     // what is not taken of it, whatever it orders
-	Queues      []federation.QueueView  `json:"queues,omitempty"`       // what waits at the hub to be taken here; empty without a link
+	federation.Standing
+	Grant     store.GrantTerms `json:"grant"`
+	Running   int              `json:"running"`              // agents that it asked for
+	Remote    string           `json:"remote"`               // where it is dialled
+	LinkError string           `json:"link_error,omitempty"` // why the link is down
+	Untold    bool             `json:"untold,omitempty"`     // it may not know that the connection has ended, and is told when it can be reached
 }
 
 // Hubs returns every connection with a hub, oldest first.
@@ -128,15 +109,9 @@ func (s *Spoke) Hub(ctx context.Context, c federation.Status) (HubView, error) {
 }
 
 func (s *Spoke) viewOfHub(ctx context.Context, c federation.Status, grants map[string]store.GrantTerms) (HubView, error) {
-	v := HubView{Connection: c.Connection, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Linked: c.Linked, BeatRefused: c.BeatRefused, Ahead: c.Ahead, ClockOffset: c.ClockOffset(), Limited: c.Limited, Full: c.Full, Differs: c.Differs, Refuses: c.Refuses, RefusesKeys: c.RefusesKeys, KeyRevoked: c.KeyRevoked,
-		Untold: federation.MayHaveToTell(c.Connection)}
-	if c.Linked {
-		v.LinkedSince = &c.Since
-	} else if c.Cause != nil {
+	v := HubView{Standing: c.Standing, Grant: grants[c.ID], Running: s.live.countOf(c.ID), Remote: c.LinkURL, Untold: federation.MayHaveToTell(c.Connection)}
+	if !c.Linked && c.Cause != nil {
 		v.LinkError = c.Cause.Error()
-	}
-	if says, ok := c.PeerSays(); ok {
-		v.LastSeen, v.Says = &c.Beat.At, says
 	}
 	if c.State.Ended() {
 		return v, nil

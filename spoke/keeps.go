@@ -7,22 +7,19 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 )
 
 // Keeps says what keeps orders of a hub from being done here, what weighs most first: each reason as what the hub does, or what is
 // done to it.
 func (v HubView) Keeps() []commands.WhyReason {
-	s := federation.Standing{Connection: v.Connection, Linked: v.Linked, BeatRefused: v.BeatRefused, Ahead: v.Ahead, ClockOffset: v.ClockOffset, Limited: v.Limited, KeyRevoked: v.KeyRevoked, Full: v.Full != nil, FullSince: v.Full,
-		Differs: v.Differs, Refuses: v.Refuses, Frozen: v.Frozen, FrozenScope: v.FrozenScope, Says: v.Says, Declines: v.Declines, Queues: v.Queues}
-	list := s.State()
+	list := v.Inactive()
 	if v.State.Ended() {
 		return list
 	}
 	if !v.Linked && v.LinkError != "" {
 		list = append(list, commands.WhyReason{Code: commands.CauseLink, Text: "is not linked: " + v.LinkError, Since: v.LastSeen, Fix: "it is dialled again by itself"})
 	}
-	return slices.Concat(list, s.Declined(), s.Heartbeats(), s.Freezes(), s.Faults())
+	return slices.Concat(list, v.Declined(), v.Heartbeats(), v.Freezes(), v.Faults())
 }
 
 // Keeps says what keeps agents of every hub from being started here now, what weighs most first: each reason as what this spoke does.

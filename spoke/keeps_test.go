@@ -19,8 +19,8 @@ import (
 func TestWhatKeepsOrdersOfAHub(t *testing.T) {
 	t.Parallel()
 	past := time.Now().Add(-time.Hour)
-	base := spoke.HubView{Connection: store.Connection{ID: "7", Name: "lab", State: store.Active, Authority: store.Obeys, Since: past, By: "uid:0", Reason: "sold"}, Linked: true,
-		Says: commands.ConnectionView{State: "active"}}
+	base := spoke.HubView{Standing: federation.Standing{Connection: store.Connection{ID: "7", Name: "lab", State: store.Active, Authority: store.Obeys, Since: past, By: "uid:0", Reason: "sold"}, Linked: true,
+		Says: commands.ConnectionView{State: "active"}}}
 	tests := map[string]struct {
 		change func(v *spoke.HubView)
 		code   commands.Cause
@@ -48,7 +48,7 @@ func TestWhatKeepsOrdersOfAHub(t *testing.T) {
 			v.BeatRefused = &federation.RefusedBeat{Code: signing.TimeFuture, Why: "issued 10m0s in this host's future"}
 		}, commands.CauseClock, "its heartbeats are refused here (TIME_FUTURE): issued 10m0s", "set the one that is wrong"},
 		"its clock, which is behind": {func(v *spoke.HubView) { v.ClockOffset = "-10m0s" }, commands.CauseClock, "its clock is 10m behind", "set the one that is wrong"},
-		"its inbox":                  {func(v *spoke.HubView) { v.Full = &past }, commands.CauseInbox, "no more of its messages are kept here", "--inbox-per-peer"},
+		"its inbox":                  {func(v *spoke.HubView) { v.Full, v.FullSince = true, &past }, commands.CauseInbox, "no more of its messages are kept here", "--inbox-per-peer"},
 	}
 	require.Empty(t, base.Keeps())
 	for name, tt := range tests {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -103,7 +104,7 @@ func TestAPeerThatDoesNotSayItsIsolation(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	view := func(authority store.Authority, seen *time.Time, says string) connectionView {
-		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Authority: authority, State: store.Active}, LastSeen: seen, Isolation: says}}
+		return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Authority: authority, State: store.Active}, LastSeen: seen}, Isolation: says}}
 	}
 	require.Equal(t, "not said", isolationOf(view(store.Commands, &now, "")))
 	require.Equal(t, "user", isolationOf(view(store.Commands, &now, "user")))

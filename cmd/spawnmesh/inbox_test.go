@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
@@ -94,7 +95,7 @@ func TestWhatASpokeSaidOfItself(t *testing.T) {
 	t.Parallel()
 	a := &app{getenv: func(string) string { return "" }}
 	seen, due := time.Now().Add(-4*time.Minute), time.Now().Add(-3*time.Minute)
-	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands}, Liveness: hub.Alive, LastSeen: &seen, NextExpected: &due}}
+	v := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands}, LastSeen: &seen}, Liveness: hub.Alive, NextExpected: &due}}
 	v.Running, v.Queued, v.Slots, v.KillLevel, v.Isolation = 1, 2, 4, "cgroup", commands.IsolationNone
 	require.Contains(t, a.heardOf(v), []string{"agents", "1 running, 2 queued, 4 slots"})
 	v.Liveness = hub.Dead

@@ -48,7 +48,7 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 	conn := func(state store.ConnState, linked bool, liveness hub.Liveness, silent time.Duration) func() connectionView {
 		return func() connectionView {
 			seen := time.Now().Add(-silent)
-			return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, Liveness: liveness, LastSeen: &seen}}
+			return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, LastSeen: &seen}, Liveness: liveness}}
 		}
 	}
 	with := func(change func(*connectionView), conn func() connectionView) func() connectionView {

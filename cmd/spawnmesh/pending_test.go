@@ -50,7 +50,7 @@ func TestAConnectionShowsWhatIsStillToBeSaid(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	a := &app{out: &out, output: "table"}
-	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", Authority: store.Obeys, State: store.Active}}}
+	v := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "lab", Authority: store.Obeys, State: store.Active}}}}
 	v.Refuses = &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked}
 
 	require.NoError(t, a.printConnection(served(v)))

@@ -141,7 +141,7 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	conn := func(state store.ConnState, linked bool, says commands.ConnectionView) connectionView {
-		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Liveness: hub.Late, Slots: 4, Says: says}}
+		return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Says: says}, Liveness: hub.Late, Slots: 4}}
 	}
 	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued, AcceptedAt: &now, Task: "7"}}
 	again := accepted
@@ -193,11 +193,11 @@ func TestConnectionsAsATable(t *testing.T) {
 	t.Parallel()
 	seen := time.Now().Add(-94 * time.Second)
 	spoke := func(name string, state store.ConnState, liveness hub.Liveness, says commands.ConnectionView) connectionView {
-		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: name, State: state, By: "uid:0", Reason: "holiday", Authority: store.Commands},
-			Liveness: liveness, LastSeen: &seen, Slots: 4, Running: 3, Queued: 20, Says: says}}
+		return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: name, State: state, By: "uid:0", Reason: "holiday", Authority: store.Commands}, LastSeen: &seen, Says: says},
+			Liveness: liveness, Slots: 4, Running: 3, Queued: 20}}
 	}
 	long := "lab says: two instances run with the key of barn and are heard by turns"
-	away := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys}}, LinkError: "dialling lab:7422: refused"}
+	away := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys}}}, LinkError: "dialling lab:7422: refused"}
 	views := []connectionView{spoke("attic", store.Active, hub.Alive, commands.ConnectionView{State: "active"}), spoke("barn", store.Active, hub.Alive, commands.ConnectionView{State: "suspended", Reason: long}),
 		spoke("cellar", store.Active, hub.Dead, commands.ConnectionView{}), spoke("loft", store.Suspended, hub.Late, commands.ConnectionView{}), spoke("shed", store.Revoked, hub.Ended, commands.ConnectionView{}), away}
 	views[4].Since = seen
@@ -241,8 +241,8 @@ func served(v connectionView) connectionView {
 func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
-		Says: commands.ConnectionView{State: "active", Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}}
+	v := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
+		Says: commands.ConnectionView{State: "active", Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}}}
 
 	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{served(v)}))
 
@@ -253,8 +253,8 @@ func TestAPeerThatRefusesOurKeyIsSeenInTheList(t *testing.T) {
 func TestAPeerWhoseKeyHasEndedIsSeenInTheList(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys},
-		Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}
+	v := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "lab", State: store.Active, Authority: store.Obeys},
+		Refuses: &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}}}}
 
 	require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{served(v)}))
 
@@ -277,8 +277,8 @@ func TestAPeerAboveItsRateIsSeenInTheList(t *testing.T) {
 		"the peer said so, before it left": {false, true, false, ""},
 	} {
 		var out bytes.Buffer
-		v := connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
-			Linked: tt.linked, Limited: tt.limited, Says: commands.ConnectionView{State: "active", Limited: tt.says}}}
+		v := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: store.Active, Authority: store.Commands},
+			Linked: tt.linked, Limited: tt.limited, Says: commands.ConnectionView{State: "active", Limited: tt.says}}}}
 
 		require.NoError(t, (&app{out: &out, output: "table"}).printConnections([]connectionView{served(v)}))
 
@@ -361,7 +361,7 @@ func TestCellsOfATerminal(t *testing.T) {
 func TestWhoHasNotConfirmedANewKey(t *testing.T) {
 	t.Parallel()
 	conn := func(name string, r *commands.EndedKey) connectionView {
-		return connectionView{SpokeView: hub.SpokeView{Connection: store.Connection{Name: name, State: store.Active}, Says: commands.ConnectionView{Refuses: r}}}
+		return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: name, State: store.Active}, Says: commands.ConnectionView{Refuses: r}}}}
 	}
 	conns := []connectionView{conn("attic", &commands.EndedKey{Key: "ed25519:kkk", Code: signing.KeyWindow}), conn("barn", nil), conn("cellar", &commands.EndedKey{Key: "ed25519:kkk"})}
 

@@ -11,36 +11,28 @@ import (
 
 // spokeOf is a connection with a spoke, as its hub sees it.
 func spokeOf(s hub.SpokeView) api.Connection {
-	v := rowOf(s.Connection)
-	v.Linked, v.LinkedSince, v.Remote = s.Linked, when(s.LinkedSince), s.Remote
-	v.Liveness, v.LastSeen, v.NextExpectedAt, v.ClockOffset = api.ConnectionLiveness(s.Liveness), when(s.LastSeen), when(s.NextExpected), s.ClockOffset
-	v.BeatRefused = refusedBeatOf(s.BeatRefused)
+	v := rowOf(s.Standing, s.Keeps())
+	v.Remote, v.Liveness, v.NextExpectedAt = s.Remote, api.ConnectionLiveness(s.Liveness), when(s.NextExpected)
 	v.Slots, v.Running, v.Queued, v.Unconfirmed = s.Slots, s.Running, s.Queued, s.Unconfirmed
 	v.Capabilities, v.KillLevel, v.Isolation, v.Version, v.Policy, v.LeaseMS = s.Capabilities, s.KillLevel, s.Isolation, s.Version, s.Policy, s.LeaseMS
 	v.Stopping, v.StartsNone = s.Stopping, s.StartsNone
-	v.Limited, v.Full, v.FullSince, v.Differs = s.Limited, s.Full, when(s.FullSince), s.Differs
-	v.RefusesKeys, v.KeyRevoked = string(s.RefusesKeys), s.KeyRevoked
-	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(s.Refuses), saysOf(s.Says), mapped(s.Queues, queueOf)
-	v.Frozen, v.FrozenScope, v.Reasons = latchOf(s.Frozen), s.FrozenScope, mapped(s.Keeps(), reasonOf)
 	return v
 }
 
 // hubOf is a connection with a hub, as the host of its spoke sees it.
 func hubOf(h spoke.HubView) api.Connection {
-	v := rowOf(h.Connection)
-	v.Linked, v.LinkedSince, v.LinkError, v.Remote = h.Linked, when(h.LinkedSince), h.LinkError, h.Remote
-	v.ClockOffset, v.BeatRefused = h.ClockOffset, refusedBeatOf(h.BeatRefused)
-	v.LastSeen, v.Running, v.Grant = when(h.LastSeen), h.Running, grantOf(h.Grant)
-	v.Limited, v.Full, v.FullSince, v.Differs, v.Untold = h.Limited, h.Full != nil, when(h.Full), h.Differs, h.Untold
-	v.RefusesKeys, v.KeyRevoked = string(h.RefusesKeys), h.KeyRevoked
-	v.Refuses, v.PeerSays, v.Queues = endedKeyOf(h.Refuses), saysOf(h.Says), mapped(h.Queues, queueOf)
-	v.Frozen, v.FrozenScope, v.Reasons = latchOf(h.Frozen), h.FrozenScope, mapped(h.Keeps(), reasonOf)
+	v := rowOf(h.Standing, h.Keeps())
+	v.Remote, v.LinkError, v.Running, v.Grant, v.Untold = h.Remote, h.LinkError, h.Running, grantOf(h.Grant), h.Untold
 	return v
 }
 
-func rowOf(c store.Connection) api.Connection {
-	return api.Connection{ID: c.ID, Peer: string(c.Peer), Name: c.Name, Authority: api.ConnectionAuthority(c.Authority), State: api.ConnectionState(c.State), Reason: c.Reason, By: c.By,
-		Since: c.Since, Epoch: c.Epoch, LinkKey: c.LinkKey, LinkURL: c.LinkURL, LinkPin: c.LinkPin, CreatedAt: c.CreatedAt}
+// rowOf is what both sides see of a connection.
+func rowOf(s federation.Standing, keeps []commands.WhyReason) api.Connection {
+	return api.Connection{ID: s.ID, Peer: string(s.Peer), Name: s.Name, Authority: api.ConnectionAuthority(s.Authority), State: api.ConnectionState(s.State), Reason: s.Reason, By: s.By,
+		Since: s.Since, Epoch: s.Epoch, LinkKey: s.LinkKey, LinkURL: s.LinkURL, LinkPin: s.LinkPin, CreatedAt: s.CreatedAt,
+		Linked: s.Linked, LinkedSince: when(s.LinkedSince), LastSeen: when(s.LastSeen), ClockOffset: s.ClockOffset, BeatRefused: refusedBeatOf(s.BeatRefused),
+		Limited: s.Limited, Full: s.Full, FullSince: when(s.FullSince), Differs: s.Differs, RefusesKeys: string(s.RefusesKeys), KeyRevoked: s.KeyRevoked, Refuses: endedKeyOf(s.Refuses),
+		PeerSays: saysOf(s.Says), Queues: mapped(s.Queues, queueOf), Frozen: latchOf(s.Frozen), FrozenScope: s.FrozenScope, Reasons: mapped(keeps, reasonOf)}
 }
 
 func grantOf(g store.GrantTerms) api.Grant {

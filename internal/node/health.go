@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/spoke"
@@ -89,8 +88,7 @@ func (n *Node) checkTries() (list []control.Check) {
 // checkAnswers names linked peers that answer no heartbeats, or whose heartbeats are not taken: mostly a clock is wrong.
 func (n *Node) checkAnswers() (list []control.Check) {
 	for _, s := range n.living() {
-		standing := federation.Standing{Connection: s.Connection, Linked: s.Linked, BeatRefused: s.BeatRefused, Ahead: s.Ahead, ClockOffset: s.ClockOffset()}
-		for _, r := range standing.Heartbeats() {
+		for _, r := range s.Heartbeats() {
 			list = append(list, control.Check{Name: "heartbeats of " + s.Name, Problem: strings.TrimSuffix(r.Text+"; "+r.Fix, "; "), Remote: true})
 		}
 		if s.Unanswered != nil {

@@ -113,7 +113,7 @@ func (n *Node) linkFigures(r *metrics.Registry) {
 		{gauge("linked", "Whether there is a link (1) or not (0)."), always(func(s federation.Status) bool { return s.Linked })},
 		{gauge("suspended", "Whether the connection is suspended on this side (1) or not (0)."), always(func(s federation.Status) bool { return s.State == store.Suspended })},
 		{gauge("limited", "Whether the peer was above its rate in the last minute (1) or not (0)."), always(func(s federation.Status) bool { return s.Limited })},
-		{gauge("full", "Whether no more messages of the peer are kept (1) or they are (0)."), always(func(s federation.Status) bool { return s.Full != nil })},
+		{gauge("full", "Whether no more messages of the peer are kept (1) or they are (0)."), always(func(s federation.Status) bool { return s.Full })},
 		{gauge("silent_seconds", "Time since the last heartbeat of the peer."), heard(func(b *store.Beat) float64 { return max(0, time.Since(b.At).Seconds()) })},
 		{gauge("peer_running", "Agents that the peer says it runs, of all its hubs."), heard(func(b *store.Beat) float64 { return float64(b.Body.Running) })},
 		{gauge("peer_queued", "Tasks that the peer says stand ready there."), heard(func(b *store.Beat) float64 { return float64(b.Body.Queued) })},

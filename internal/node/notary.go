@@ -93,7 +93,7 @@ func (n *Node) checkAudits(ctx context.Context) (list []control.Check) {
 		list = append(list, control.Check{Name: "audit", Problem: r.Why, Run: []string{"audit", "verify"}})
 	}
 	for _, s := range n.living() {
-		if v, _ := s.PeerSays(); v.Audit != nil && v.Audit.Refused != "" {
+		if v := s.Says; v.Audit != nil && v.Audit.Refused != "" {
 			list = append(list, control.Check{Name: "audit at " + s.Name, Problem: s.Name + " refuses the audit of this instance: " + v.Audit.Refused + "; ask its operator for the checkpoint that it keeps, and hold the audit against that", Run: []string{"audit", "verify", "--checkpoint", "FILE"}})
 		}
 	}
