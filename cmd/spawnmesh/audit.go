@@ -85,7 +85,8 @@ func (a *app) printAudit(rows []api.AuditRow) error {
 
 // objectOf names what a row is about: a task by its short id, unless everything is shown.
 func (a *app) objectOf(r api.AuditRow) string {
-	if a.output != "wide" && (strings.HasPrefix(r.Action, "task.") || strings.HasPrefix(r.Action, "mirror.")) {
+	of, _, _ := strings.Cut(r.Action, ".")
+	if a.output != "wide" && slices.Contains([]string{"task", "mirror", "operator", "worker"}, of) {
 		return commands.ShortID(r.Object)
 	}
 	return r.Object

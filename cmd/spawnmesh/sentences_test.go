@@ -346,6 +346,17 @@ func TestTheAuditAndTheKeysOnANarrowTerminal(t *testing.T) {
 	}
 }
 
+// A task has one name in every row about it, and the row of a claim says which attempt it is.
+func TestATaskHasOneNameInTheAudit(t *testing.T) {
+	t.Parallel()
+	const task = "01a20149-c73b-7584-a03e-cd5ad760d4e2"
+	for _, action := range []string{"task.queued", "task.claimed", "operator.failed", "worker.failed"} {
+		require.Equal(t, commands.ShortID(task), (&app{output: "table"}).objectOf(api.AuditRow{Action: action, Object: task}), action)
+		require.Equal(t, task, (&app{output: "wide"}).objectOf(api.AuditRow{Action: action, Object: task}), action)
+	}
+	require.Equal(t, task, (&app{output: "table"}).objectOf(api.AuditRow{Action: "message.refused", Object: task}))
+}
+
 // A terminal shows some characters in two cells, and some in none.
 func TestCellsOfATerminal(t *testing.T) {
 	t.Parallel()

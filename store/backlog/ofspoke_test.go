@@ -132,11 +132,11 @@ func TestTheAuditNamesWhoClaims(t *testing.T) {
 	create(t, b, backlog.TaskSpec{Key: "a", Title: "t"}, backlog.TaskSpec{Key: "b", Title: "t"})
 	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task, c.Owner = "a", "somebody" })
 	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Task, c.Owner = "b", "ann" })
-	for task, why := range map[string]string{"a": "for somebody", "b": ""} {
+	for task, why := range map[string]string{"a": "attempt 1, for somebody", "b": "attempt 1"} {
 		rows, err := b.Audit(t.Context(), task, 0, 100)
 		require.NoError(t, err)
 		last := rows[len(rows)-1]
-		require.Equal(t, []string{"task.claimed", "ann", why}, []string{last.Action, last.Actor, last.Why})
+		require.Equal(t, []string{"task.claimed", "ann", why, show(t, b, task).ID}, []string{last.Action, last.Actor, last.Why, last.Object})
 	}
 	require.Equal(t, "somebody", show(t, b, "a").Owner)
 }

@@ -335,7 +335,9 @@ BEGIN
 
     INSERT INTO tallies (workspace, lane, what, n) SELECT ws, p.lane, 'ready', -count(*) FROM unnest(picked) AS p GROUP BY 2;
     INSERT INTO audit (workspace, actor, action, object, why, tasks)
-    VALUES (ws, caller, 'task.claimed', claim_id::text, CASE WHEN who <> caller THEN 'for ' || who ELSE '' END, ARRAY (SELECT p.task FROM unnest(picked) AS p));
+    VALUES (ws, caller, 'task.claimed', CASE cardinality(picked) WHEN 1 THEN (picked[1]).task ELSE claim_id END::text,
+        CASE cardinality(picked) WHEN 1 THEN 'attempt ' || (SELECT r.attempt FROM ready r WHERE r.ctid = (picked[1]).place) ELSE cardinality(picked) || ' tasks' END
+            || CASE WHEN who <> caller THEN ', for ' || who ELSE '' END, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
     WITH gone AS (
         DELETE FROM ready r WHERE r.ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p))
