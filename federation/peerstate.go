@@ -17,10 +17,7 @@ const peerStatePause = 3 * time.Second
 // connection on its side. What is not noted now is with the next heartbeat.
 func (x *Exchange) notePeerState(ctx context.Context, p *Peer, kid signing.KeyID, v commands.ConnectionView) error {
 	says := store.PeerState{State: store.ConnState(v.State), By: v.By, Reason: v.Reason}
-	x.mu.Lock()
-	due := x.peerState != says && time.Since(x.peerStateAt) >= peerStatePause
-	x.mu.Unlock()
-	if !due {
+	if !x.newPeerState(says, time.Now()) {
 		return nil
 	}
 	changed, err := x.board.DB.NotePeerState(ctx, p.Connection, kid, says)
@@ -34,4 +31,11 @@ func (x *Exchange) notePeerState(ctx context.Context, p *Peer, kid signing.KeyID
 		x.log.InfoContext(ctx, "the peer has changed the connection on its side", "state", says.State, "by", says.By, "reason", says.Reason)
 	}
 	return nil
+}
+
+// newPeerState reports whether what the peer says is to be noted now.
+func (x *Exchange) newPeerState(says store.PeerState, now time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.peerState != says && now.Sub(x.peerStateAt) >= peerStatePause
 }

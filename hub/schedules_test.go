@@ -183,6 +183,18 @@ func TestAScheduleThatCannotBeOrdered(t *testing.T) {
 	h.m.Hub.Do(t, "GET", "/api/v1/schedules/hourly/fires?limit=1", nil, &v)
 	require.Contains(t, v.Items[0].Why, "attic")
 	require.NotEmpty(t, v.Next)
+	page := func(query string) (v api.FireList, err error) {
+		err = h.m.Hub.Ask(t, "GET", "/api/v1/schedules/hourly/fires?"+query, nil, &v)
+		return v, err
+	}
+	rest, err := page("limit=1000&cursor=" + v.Next)
+	require.NoError(t, err)
+	require.Len(t, rest.Items, 1)
+	require.Empty(t, rest.Next)
+	for _, query := range []string{"limit=0", "limit=1001", "cursor=x"} {
+		_, err := page(query)
+		require.Equal(t, commands.Validation, commands.CodeOf(err), query)
+	}
 	require.Contains(t, h.m.Hub.Ask(t, "POST", "/api/v1/schedules/hourly/run", nil, nil).Error(), "attic")
 }
 

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,6 +52,28 @@ func TestAWordToAnotherAttempt(t *testing.T) {
 	require.True(t, s.live.toPause(r))
 	require.True(t, over())
 	require.True(t, r.overrun.warned.Load())
+}
+
+// One heartbeat tells the progress of 100 agents, and has the others without it.
+func TestABeatTellsTheProgressOfSome(t *testing.T) {
+	t.Parallel()
+	for agents, want := range map[int]int{commands.MaxBeatProgress: 100, commands.MaxBeatProgress + 1: 100} {
+		s, _ := liveRun()
+		for i := range agents {
+			s.live.add(&run{asker: "lab", fence: backlog.Fence{Task: strconv.Itoa(i), Attempt: 1}, said: &backlog.Step{Progress: commands.Progress{Step: "x"}}})
+		}
+
+		list := s.live.beats("lab")
+
+		require.Len(t, list, agents)
+		told := 0
+		for _, b := range list {
+			if b.Progress != nil {
+				told++
+			}
+		}
+		require.Equal(t, want, told)
+	}
 }
 
 // A pause waits a minute for its attempt, and is then forgotten.

@@ -36,7 +36,7 @@ func (n *Node) signAudit(ctx context.Context) error {
 	var at time.Time // when; what is not signed at the start is signed at once
 	for ctx.Err() == nil {
 		size, err := n.Instance.DB.GrowAuditTree(ctx)
-		if err == nil && size > signed && (signed == 0 || size-signed >= checkpointRows || time.Since(at) >= checkpointEvery) {
+		if err == nil && dueToSign(size, signed, time.Since(at)) {
 			if err = n.checkpoint(ctx); err == nil {
 				signed, at = size, time.Now()
 			}
@@ -54,6 +54,11 @@ func (n *Node) signAudit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// dueToSign reports whether a tree of so many leaves is signed now, of which some were signed so long ago.
+func dueToSign(size, signed int64, ago time.Duration) bool {
+	return size > signed && (signed == 0 || size-signed >= checkpointRows || ago >= checkpointEvery)
 }
 
 // checkpoint signs what the tree is now.

@@ -5,11 +5,31 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
+
+// A tree is signed at once, and then after a thousand new leaves, or five minutes while there are any.
+func TestWhenTheAuditIsSigned(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		size, signed int64
+		ago          time.Duration
+		due          bool
+	}{
+		"empty":                   {0, 0, time.Hour, false},
+		"at first":                {1, 0, 0, true},
+		"nothing new":             {7, 7, time.Hour, false},
+		"some new, and soon":      {1006, 7, checkpointEvery - time.Second, false},
+		"many new":                {1007, 7, 0, true},
+		"some new, after a while": {8, 7, checkpointEvery, true},
+	} {
+		require.Equal(t, tt.due, dueToSign(tt.size, tt.signed, tt.ago), name)
+	}
+}
 
 // An audit that was changed is said to be so until it is found whole, and once, whatever else fails in between.
 func TestAChangedAuditIsNotForgotten(t *testing.T) {

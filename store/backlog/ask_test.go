@@ -72,6 +72,26 @@ func TestAQuestionIsWithdrawnTwice(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.withdrawn'`))
 }
 
+// An agent asks 100 questions, and may ask each of them again.
+func TestHowManyQuestionsAnAgentAsks(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.started()
+	ask := func(n int) error {
+		i := inquiry
+		i.Key = fmt.Sprint(n)
+		_, err := s.backlog.Ask(t.Context(), f, i)
+		return err
+	}
+	for n := range 100 {
+		require.NoError(t, ask(n))
+	}
+
+	require.Equal(t, commands.TooMany, commands.CodeOf(ask(100)))
+	require.NoError(t, ask(0))
+	require.Equal(t, 100, s.Count(t, `SELECT count(*) FROM questions`))
+}
+
 // What agents say of their progress is read for each of them alone.
 func TestTheLastStepsOfAgents(t *testing.T) {
 	t.Parallel()
