@@ -185,21 +185,51 @@ func TestASpokeDoesNotRewriteAnAnswer(t *testing.T) {
 		"that nobody has": func(_ *storetest.Pair, task string, q *commands.Question) []commands.Body {
 			return []commands.Body{&commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionUnanswered, At: q.At}}
 		},
+		"asked again, and another answer": func(_ *storetest.Pair, task string, q *commands.Question) []commands.Body {
+			other := &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "approve", By: "token:ann", At: q.At}
+			return []commands.Body{other, q, other}
+		},
+		"other words for the question": func(_ *storetest.Pair, task string, q *commands.Question) []commands.Body {
+			other := *q
+			other.Text, other.Options = "keep the logs?", nil
+			return []commands.Body{&other, &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "approve", By: "token:ann", At: q.At}}
+		},
 	} {
 		p := storetest.NewPair(t)
 		task := p.Order(t, nil)
 		q := asked(task)
 		takenIn(t, p, reports(t, p, task, q)...)
 		require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "deny", By: "token:ann", Reason: "too dear"}))
-		takenIn(t, p, reports(t, p, task, says(p, task, q)...)...)
+		for _, m := range reports(t, p, task, says(p, task, q)...) {
+			_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, []*store.Incoming{m}, store.MoveMirrors(storetest.Nowhere))
+			require.NoError(t, err)
+			other, asks := m.Body.(*commands.Question)
+			require.Equal(t, asks && other.Text != q.Text, m.Code == commands.Validation, "%s: %s", name, m.Why)
+		}
 
 		list, err := p.Hub.DB.Inquiries(t.Context(), task)
 		require.NoError(t, err)
 		require.NotNil(t, list[0].Sent, name)
 		require.Equal(t, "deny", list[0].Sent.Answer)
 		require.Contains(t, list[0].Differs(), `this hub sent "deny" by token:ann; its spoke says `)
+		require.Equal(t, q.Text, list[0].Text, name)
 		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND why = '"deny": too dear'`))
 	}
+}
+
+// A question that is asked again has no answer, whatever its spoke had said of it before.
+func TestAQuestionThatIsAskedAgainHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	q := asked(task)
+	answered := &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "yes", By: "ann", Reason: "go on", At: q.At}
+
+	takenIn(t, p, reports(t, p, task, q, answered, q)...)
+
+	list, err := p.Hub.DB.Inquiries(t.Context(), task)
+	require.NoError(t, err)
+	require.Equal(t, []string{commands.QuestionOpen, "", "", ""}, []string{list[0].State, list[0].Answer, list[0].AnsweredBy, list[0].Reason})
 }
 
 // A question that its spoke does not know is closed by the refusal of its answer; one that it may not answer now stays open.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
@@ -35,29 +37,33 @@ func keepInquiries(ctx context.Context, tx *Tx, batch []*Incoming) error {
 // roomForInquiry holds where the agent of task $3 on connection $1 has few questions beside $2.
 const roomForInquiry = `(SELECT count(*) FROM (SELECT FROM inquiries WHERE task = $3 AND conn = $1 AND id <> $2 LIMIT $4) AS other) < $4`
 
-// keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more.
+// keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more. What people
+// have read and what this hub has answered stay: the first words count, and other ones are refused.
 func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question) error {
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, turn)
 		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12), turn_of((SELECT count(*) FROM (SELECT FROM inquiries WHERE conn = $1 AND outcome IS NULL LIMIT 20000) AS open)) WHERE `+roomForInquiry+`
 		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
-			turn = CASE WHEN i.outcome IS NULL THEN i.turn ELSE excluded.turn END, attempt = greatest(i.attempt, excluded.attempt), outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END,
-			sent = CASE WHEN i.outcome IS NULL THEN i.sent END, command = CASE WHEN i.outcome IS NULL THEN i.command END, seq = greatest(i.seq, excluded.seq)
-		WHERE i.task = excluded.task`,
+			turn = CASE WHEN i.outcome IS NULL THEN i.turn ELSE excluded.turn END, attempt = greatest(i.attempt, excluded.attempt), seq = greatest(i.seq, excluded.seq), command = CASE WHEN i.outcome IS NULL THEN i.command END,
+			outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END, answer = CASE WHEN i.seq > excluded.seq THEN i.answer ELSE '' END,
+			answered_by = CASE WHEN i.seq > excluded.seq THEN i.answered_by ELSE '' END, reason = CASE WHEN i.seq > excluded.seq OR i.outcome IS NULL THEN i.reason ELSE '' END
+		WHERE i.task = excluded.task AND (i.attempt = 0 OR (i.question, i.options, i.fallback, i.data) = (excluded.question, excluded.options, excluded.fallback, excluded.data))`,
 		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline)
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}
-	another := false
-	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM inquiries WHERE conn = $1 AND id = $2 AND task <> $3)`, m.Conn, q.Question, q.Task).Scan(&another); err != nil {
+	var of string
+	switch err := tx.QueryRow(ctx, `SELECT task::text FROM inquiries WHERE conn = $1 AND id = $2`, m.Conn, q.Question).Scan(&of); {
+	case err == pgx.ErrNoRows:
+		m.reject(commands.TooMany, fmt.Sprintf("more than %d questions of one agent", commands.MaxQuestions))
+		m.forgotten = true
+	case err != nil:
 		return err
-	}
-	if another {
+	case of != q.Task:
 		m.reject(commands.Validation, "it is a question of another agent")
-		return nil
+	default:
+		m.reject(commands.Validation, "it was asked before with other words")
 	}
-	m.reject(commands.TooMany, fmt.Sprintf("more than %d questions of one agent", commands.MaxQuestions))
-	m.forgotten = true
 	return nil
 }
 

@@ -80,13 +80,14 @@ func (ws *Workspace) mayInstance(doing string) error {
 }
 
 // mayLimit refuses a limit that would bind the agents that hubs order, where those are not
-// the caller's. They are all in the default lane of the main workspace.
+// the caller's. They are all in the default lane of the main workspace, and their account is what the
+// policy of the host says.
 func (ws *Workspace) mayLimit(scope, target string) error {
-	if !ws.bound || ws.name != MainWorkspace || scope == "account" || scope == "task" || scope == "lane" && target != DefaultLane || scope == "instance" {
+	if !ws.bound || ws.name != MainWorkspace || scope == "task" || scope == "lane" && target != DefaultLane || scope == "instance" {
 		return nil
 	}
 	return commands.Refuse(commands.Forbidden, "a limit of %s in workspace %s binds the agents that hubs order here, too", commands.Clip(strings.TrimSpace(scope+" "+target)), ws.name).
-		Hinting("use a token that was made with --workspace '*', or limit another lane or an account")
+		Hinting("use a token that was made with --workspace '*', or limit another lane")
 }
 
 // homeOf returns the home of the limit that a name means: the workspace's own

@@ -112,6 +112,10 @@ func TestABoundWorkspaceHasNoAgents(t *testing.T) {
 	for name, err := range map[string]error{
 		"freeze":   failed(bound.Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"})),
 		"unfreeze": bound.Unfreeze(t.Context(), "workspace", "", "x"),
+		"account":  failed(bound.Freeze(t.Context(), backlog.Freeze{Scope: "account", Target: "acme", Reason: "x"})),
+		"thaw":     bound.Unfreeze(t.Context(), "account", "acme", "x"),
+		"room":     bound.SetQuota(t.Context(), backlog.Quota{Name: "q", Scope: "account", Target: "acme", Concurrent: &none}),
+		"spend":    bound.SetBudget(t.Context(), backlog.Budget{Name: "b", Scope: "account", Target: "acme", Dimension: "usd", Hard: backlog.Unit}),
 		"lane":     bound.SetLane(t.Context(), backlog.Lane{Name: backlog.DefaultLane, State: "paused", Reason: "x"}),
 		"quota":    bound.SetQuota(t.Context(), backlog.Quota{Name: "q", Scope: "workspace", Concurrent: &none}),
 		"budget":   bound.SetBudget(t.Context(), backlog.Budget{Name: "b", Scope: "lane", Target: backlog.DefaultLane, Dimension: "spawns", Hard: backlog.Unit}),
@@ -119,6 +123,7 @@ func TestABoundWorkspaceHasNoAgents(t *testing.T) {
 		require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%s: %v", name, err)
 	}
 	require.NoError(t, bound.SetLane(t.Context(), backlog.Lane{Name: "mine", State: "paused", Reason: "x"}))
+	require.NoError(t, failed(boardOf(t, s, "lab").Bound().Freeze(t.Context(), backlog.Freeze{Scope: "account", Target: "acme", Reason: "x"})), "agents are in the main workspace")
 	require.NoError(t, failed(boardOf(t, s, "lab").Bound().Freeze(t.Context(), backlog.Freeze{Scope: "workspace", Reason: "x"})), "agents are in the main workspace")
 	_, err = bound.RotateGrantKey(t.Context())
 	require.Equal(t, commands.Forbidden, commands.CodeOf(err), "%v", err)
