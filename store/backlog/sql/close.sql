@@ -90,7 +90,7 @@ WITH f AS (
     -- Whoever has the same account would meet the same limit.
     INSERT INTO account_limits AS a (workspace, account, until, task)
     SELECT DISTINCT ON (m.workspace, c.account) m.workspace, c.account, m.not_before, m.id FROM moved m JOIN classes c ON c.id = m.class
-    WHERE m.outcome = 'parked' AND m.state IN ('queued', 'paused') AND c.account <> '' ORDER BY m.workspace, c.account, m.not_before DESC
+    WHERE m.outcome = 'parked' AND m.state IN ('queued', 'paused', 'awaiting_input') AND c.account <> '' ORDER BY m.workspace, c.account, m.not_before DESC
     ON CONFLICT (workspace, account) DO UPDATE SET until = greatest(a.until, excluded.until), since = CASE WHEN excluded.until > a.until THEN excluded.since ELSE a.since END, task = excluded.task
 ), session AS (
     UPDATE sessions s SET state = 'retired', ended_at = clock_timestamp() FROM moved m WHERE m.command IS NOT NULL AND s.task = m.id AND s.attempt = m.attempt

@@ -55,14 +55,15 @@ SELECT id::text FROM questions WHERE task = $1 AND outcome IS NULL
 UPDATE questions SET outcome = $2, answer = $3, answered_by = $4, reason = $5, answered_at = clock_timestamp() WHERE id = $1 AND outcome IS NULL RETURNING answered_at
 
 -- Lets a task go on whose last attempt has no open question any more: its agent runs on, or the next attempt gets the answers. What
--- only earlier attempts have asked nobody waits for. It says what asked for the task.
+-- only earlier attempts have asked nobody waits for. An answer ends no wait for a time, which is counted from the last change of the task: a clock that was ahead
+-- then makes it no longer. It says what asked for the task.
 -- name: after_answer
 WITH still AS (
     SELECT EXISTS (SELECT FROM questions q WHERE q.task = $1 AND q.attempt = t.attempt AND q.outcome IS NULL) AS asking FROM standing t WHERE t.id = $1
 ), lease AS (
     UPDATE leases SET asking = false FROM still WHERE task = $1 AND NOT still.asking
 ), moved AS (
-    UPDATE tasks SET state = 'queued', reason = '', next_type = 'resume', not_before = NULL, epoch = epoch + 1, updated_at = clock_timestamp() FROM still
+    UPDATE tasks SET state = 'queued', reason = CASE WHEN not_before > now() THEN reason ELSE '' END, next_type = 'resume', not_before = least(not_before, now() + (not_before - updated_at)), epoch = epoch + 1, updated_at = clock_timestamp() FROM still
     WHERE id = $1 AND state = 'awaiting_input' AND NOT still.asking RETURNING id
 )
 SELECT t.workspace, t.attempt, t.epoch, coalesce(t.conn::text, ''), coalesce(t.command::text, ''), t.command_digest,
