@@ -99,7 +99,7 @@ func (s Standing) Faults() (list []commands.WhyReason) {
 	add(s.Linked && s.Says.Full, commands.CauseInbox, nil, "", "keeps no more messages of this instance until there is room there; they wait here")
 	add(s.Full, commands.CauseInbox, s.FullSince, "to make room, "+InboxNext, "no more of its messages are kept here; they wait there")
 	for _, q := range s.Queues {
-		add(q.Problem != "", commands.CauseQueue, nil, "", q.Queue+": "+q.Problem)
+		add(q.Problem != "", commands.CauseQueue, nil, commands.Line("doctor"), q.Queue+": "+commands.OneLine(q.Problem))
 	}
 	return list
 }

@@ -2,11 +2,9 @@ package hub
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -31,12 +29,6 @@ func (v SpokeView) Keeps() []commands.WhyReason {
 			Fix: "it goes on when an agent ends; for more, start it anew on its host: spawnmesh spoke run --slots N"})
 	}
 	return list
-}
-
-// declines says why a spoke starts nothing for this hub: by its grant or its policy.
-func (v SpokeView) declines() []commands.WhyReason {
-	starts := slices.DeleteFunc(slices.Clone(v.Declines), func(d commands.Decline) bool { return !d.Starts() })
-	return federation.Standing{Connection: v.Connection, Linked: v.Linked, Declines: starts}.Declined()
 }
 
 // unlinked says why nothing is heard of a spoke.

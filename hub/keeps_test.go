@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -56,5 +58,53 @@ func TestWhatKeepsASpokeFromWork(t *testing.T) {
 				require.Contains(t, reasons[i].Text, want)
 			}
 		})
+	}
+}
+
+// What keeps a spoke from taking work is told of each agent that waits for it, accepted or not.
+func TestWhatKeepsASpokeKeepsItsAgents(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ended := &commands.EndedKey{Key: "k1", Code: signing.KeyRevoked}
+	declines := func(code string) func(v *hub.SpokeView) {
+		return func(v *hub.SpokeView) {
+			v.Declines = []commands.Decline{{Code: code, What: string(commands.SpawnKind)}}
+		}
+	}
+	for cause, changes := range map[commands.Cause][]func(v *hub.SpokeView){
+		commands.CauseConnection: {func(v *hub.SpokeView) { v.State, v.Linked = store.Suspended, false }, func(v *hub.SpokeView) { v.State, v.Linked = store.Revoked, false },
+			func(v *hub.SpokeView) { v.Says.State = commands.ConnSuspended }},
+		commands.CauseLink: {func(v *hub.SpokeView) { v.Linked = false }, func(v *hub.SpokeView) { v.LastSeen, v.Liveness = nil, hub.NeverSeen }, func(v *hub.SpokeView) { v.Liveness = hub.Dead }},
+		commands.CauseClock: {func(v *hub.SpokeView) { v.BeatRefused = &federation.RefusedBeat{Code: signing.TimeFuture} }, func(v *hub.SpokeView) { v.Ahead = &federation.RefusedBeat{Code: signing.TimeFuture} },
+			func(v *hub.SpokeView) { v.ClockOffset = "-5m0s" }},
+		commands.CauseGrant:  {declines(commands.DeclinesExpired), declines(commands.DeclinesKind)},
+		commands.CausePolicy: {declines(commands.DeclinesPolicy)},
+		commands.CauseLane:   {declines(commands.DeclinesLane)},
+		commands.CauseFreeze: {func(v *hub.SpokeView) { v.Frozen = &commands.Freeze{Frozen: true} }, func(v *hub.SpokeView) { v.Frozen, v.FreezeUnheard = &commands.Freeze{Frozen: true}, true },
+			func(v *hub.SpokeView) { v.Says.Freeze = &commands.Freeze{Frozen: true} }},
+		commands.CauseStopping:  {func(v *hub.SpokeView) { v.Stopping = true }},
+		commands.CauseIsolation: {func(v *hub.SpokeView) { v.Isolation = commands.IsolationUnmet }},
+		commands.CauseHost:      {func(v *hub.SpokeView) { v.StartsNone = "no disk" }},
+		commands.CauseHistories: {func(v *hub.SpokeView) { v.Differs = "restored" }},
+		commands.CauseKey:       {func(v *hub.SpokeView) { v.Says.Refuses = ended }, func(v *hub.SpokeView) { v.Refuses = ended }},
+		commands.CauseRate:      {func(v *hub.SpokeView) { v.Limited = true }, func(v *hub.SpokeView) { v.Says.Limited = true }},
+		commands.CauseInbox:     {func(v *hub.SpokeView) { v.Full = true }, func(v *hub.SpokeView) { v.Says.Full = true }},
+		commands.CauseQueue: {func(v *hub.SpokeView) {
+			v.Queues = []federation.QueueView{{Queue: "reports of attic", Problem: "none was taken"}}
+		},
+			func(v *hub.SpokeView) { v.BeatRefused = &federation.RefusedBeat{Code: signing.KeyUnknown} }},
+		commands.CauseSlots: {func(v *hub.SpokeView) { v.Running = 4 }},
+	} {
+		is := func(r commands.WhyReason) bool { return r.Code == cause }
+		for i, change := range changes {
+			at := linked(change)
+			require.True(t, slices.ContainsFunc(at.Keeps(), is), "%s %d", cause, i)
+			for _, accepted := range []*time.Time{nil, &now} {
+				list := hub.Why(hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: commands.Queued, AcceptedAt: accepted}}, at)
+
+				n := len(slices.DeleteFunc(slices.Clone(list), func(r commands.WhyReason) bool { return !is(r) }))
+				require.Equal(t, 1, n, "%s %d, accepted %v: %v", cause, i, accepted, list)
+			}
+		}
 	}
 }

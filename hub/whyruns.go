@@ -75,10 +75,7 @@ func (w *whyAgent) refused() bool {
 	at := w.at.Standing
 	at.ClockOffset = ""
 	list := at.Heartbeats()
-	for _, r := range list {
-		r.Text = w.Spoke + ": " + r.Text
-		w.list = append(w.list, r)
-	}
+	w.ofSpoke(list)
 	return list != nil
 }
 

@@ -3,18 +3,35 @@ package hub
 import (
 	"encoding/json"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// waits says what keeps an agent from starting. What its spoke said is not asked where that is not heard.
+// waits says what keeps an agent from starting: first where it may be by what is known here, then what keeps its spoke from
+// taking work, then what is its own. What its spoke said of its work is not told where that is not of now.
 func (w *whyAgent) waits() {
 	accepted := w.AcceptedAt != nil
+	w.apart(accepted)
+	c := w.at
+	heard := len(w.list) == 0 && c.Says.State != string(store.Suspended) && c.BeatRefused == nil && c.Ahead == nil && c.Says.Refuses == nil
+	w.ofSpoke(w.keeps(accepted))
+	if !accepted {
+		w.order(heard)
+	}
+	if heard && accepted {
+		w.atSpoke()
+	}
+	if c.Linked && c.Liveness == Late && c.LastSeen != nil {
+		w.add(commands.CauseLink, c.LastSeen, "", "%s", w.silence())
+	}
+}
+
+// apart says where an agent may be whose spoke is not heard of, or whose messages are not taken.
+func (w *whyAgent) apart(accepted bool) {
 	started := fmt.Sprintf("%s has accepted it and may have started it; what became of it is told when", w.Spoke)
-	away := len(w.list)
 	switch c := w.at; {
 	case c.State != store.Active && accepted:
 		w.add(commands.CauseConnection, &c.Since, w.resume(), "%s the connection, which is %s, is resumed", started, c.State)
@@ -24,28 +41,31 @@ func (w *whyAgent) waits() {
 		w.add(commands.CauseInbox, c.FullSince, "to make room, "+federation.InboxNext, "it waits, as far as is known here; no more messages of %s are kept here, so it may have run and ended", w.Spoke)
 	case c.Differs != "" && c.Linked:
 		w.add(commands.CauseHistories, nil, "", "it waits, as far as is known here; nothing is relayed to or from %s: %s", w.Spoke, c.Differs)
-	case c.Says.State == string(store.Suspended):
-		w.add(commands.CauseConnection, nil, "it is resumed on its host", "it waits until %s resumes the connection, which it has suspended: %s", w.Spoke, commands.OneLine(c.Says.Reason))
-	case w.refused():
 	case !c.Linked && accepted:
 		w.add(commands.CauseLink, c.LastSeen, linkNext, "%s the link, which is down%s, is up", started, never(c))
 	case !c.Linked:
 		w.add(commands.CauseLink, c.LastSeen, linkNext, "it waits for the link with %s, which is down%s", w.Spoke, never(c))
-	case c.Says.Refuses != nil:
-		w.add(commands.CauseKey, nil, "after a restore from an older backup: "+commands.ShellLine(append([]string{"spawnmesh"}, federation.MendKey(c.Says.Refuses.Key, c.KeyRevoked)...)),
-			"it waits for %s, which has ended the key that this hub signs with", w.Spoke)
 	}
-	heard := len(w.list) == away
-	w.frozen()
-	w.kept()
-	if !accepted {
-		w.order(heard)
+}
+
+// keeps is what keeps the spoke from taking work, without what was said, and what keeps no start of this agent. One that was
+// accepted waits for its own slot, and not for what its spoke refuses of newer orders.
+func (w *whyAgent) keeps(accepted bool) []commands.WhyReason {
+	c := w.at
+	c.Declines = slices.DeleteFunc(slices.Clone(c.Declines), func(d commands.Decline) bool { return !d.Starts() })
+	if accepted {
+		c.ClockOffset = "" // see [whyAgent.clock]
 	}
-	if heard && accepted {
-		w.atSpoke()
-	}
-	if c := w.at; c.BeatRefused == nil && c.Linked && c.Liveness != Alive && c.LastSeen != nil {
-		w.add(commands.CauseLink, c.LastSeen, "", "%s", w.silence())
+	return slices.DeleteFunc(c.Keeps(), func(r commands.WhyReason) bool {
+		return accepted && r.Code == commands.CauseSlots || slices.ContainsFunc(w.list, func(said commands.WhyReason) bool { return said.Code == r.Code })
+	})
+}
+
+// ofSpoke adds reasons that are about the spoke, with its name.
+func (w *whyAgent) ofSpoke(list []commands.WhyReason) {
+	for _, r := range list {
+		r.Text = w.Spoke + ": " + r.Text
+		w.list = append(w.list, r)
 	}
 }
 
@@ -81,58 +101,9 @@ func (w *whyAgent) order(heard bool) {
 	w.add(commands.CauseOrder, &w.CreatedAt, "", "%s", text).Until = &w.ExpiresAt
 }
 
-func (w *whyAgent) frozen() {
-	if f := w.at.Frozen; f != nil {
-		since := time.UnixMilli(f.Since)
-		w.add(commands.CauseFreeze, &since, commands.ShellLine([]string{"spawnmesh", "unfreeze", "--scope", w.at.FrozenScope, "--reason", "WHY"}),
-			"what is ordered on %s is frozen here by %s: %s%s", w.Spoke, f.By, commands.OneLine(f.Reason), w.unheardOf())
-	}
-}
-
-// unheardOf says that the spoke of an agent that it has accepted does not know yet that it is frozen.
-func (w *whyAgent) unheardOf() string {
-	if !w.at.FreezeUnheard || w.AcceptedAt == nil {
-		return ""
-	}
-	return "; " + w.Spoke + " has not heard of that yet, and may start it"
-}
-
-// kept says what of a connection that is up keeps its agents: a freeze of the spoke, its key, its inbox, a queue that nobody reads.
-func (w *whyAgent) kept() {
-	c := w.at
-	if f := c.Says.Freeze; f != nil && f.Frozen {
-		since := time.UnixMilli(f.Since)
-		w.add(commands.CauseFreeze, &since, "it goes on when it is unfrozen there", "%s starts nothing for this hub: frozen there by %s: %s", w.Spoke, commands.OneLine(f.By), commands.OneLine(f.Reason))
-	}
-	if c.Refuses != nil {
-		w.add(commands.CauseKey, nil, "its operator has to tell a newer one", "nothing of %s is taken: the key that it signs with has ended here (%s)", w.Spoke, c.Refuses.Code)
-	}
-	if c.Says.Full && c.Linked {
-		w.add(commands.CauseInbox, nil, "it goes on when there is room there", "%s keeps no more messages of this hub", w.Spoke)
-	}
-	for _, r := range c.declines() {
-		r.Text = w.Spoke + " " + r.Text
-		w.list = append(w.list, r)
-	}
-	for _, q := range c.Queues {
-		if q.Problem != "" {
-			w.add(commands.CauseQueue, nil, "spawnmesh doctor", "what has come from %s is not read: %s", w.Spoke, commands.OneLine(q.Problem))
-		}
-	}
-}
-
-// atSpoke says what keeps an agent that was accepted, by the last heartbeat of its spoke.
+// atSpoke says what an agent that was accepted waits for, by the last heartbeat of its spoke.
 func (w *whyAgent) atSpoke() {
 	c := w.at
-	if c.Stopping {
-		w.add(commands.CauseStopping, nil, "it goes on when it is started again on its host", "%s is stopping, and starts it when it runs again", w.Spoke)
-	}
-	if c.StartsNone != "" {
-		w.add(commands.CauseHost, nil, "it goes on by itself when its host has mended that", "it waits for %s, which starts nothing now: %s", w.Spoke, commands.OneLine(c.StartsNone))
-	}
-	if c.Isolation == commands.IsolationUnmet {
-		w.add(commands.CauseIsolation, nil, "on its host: spawnmesh doctor", "%s cannot confine agents as its policy demands", w.Spoke)
-	}
 	if w.Attempt > 0 {
 		w.list = append(w.list, w.NextTry())
 	} else if c.Running >= c.Slots {

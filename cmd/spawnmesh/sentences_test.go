@@ -141,7 +141,11 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	conn := func(state store.ConnState, linked bool, says commands.ConnectionView) connectionView {
-		return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, Says: says}, Liveness: hub.Late, Slots: 4}}
+		var seen *time.Time
+		if linked {
+			seen = &now
+		}
+		return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: state}, Linked: linked, LastSeen: seen, Says: says}, Liveness: hub.Late, Slots: 4}}
 	}
 	ordered, accepted := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued}}, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Queued, AcceptedAt: &now, Task: "7"}}
 	again := accepted
@@ -167,7 +171,7 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 	}{
 		"it waits for the connection with attic, which is suspended":                                                                                      {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
 		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed":                    {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
-		"it waits until attic resumes the connection, which it has suspended: holiday":                                                                    {ordered, conn(store.Active, true, holds)},
+		"attic: is suspended by attic: holiday; it is resumed on its host: spawnmesh connections resume ":                                                 {ordered, conn(store.Active, true, holds)},
 		"it waits for the link with attic, which is down (never heard of)":                                                                                {ordered, conn(store.Active, false, commands.ConnectionView{})},
 		"attic has accepted it and may have started it; what became of it is told when the link, which is down (never heard of), is up":                   {accepted, conn(store.Active, false, commands.ConnectionView{})},
 		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                                         {accepted, differs},
@@ -177,8 +181,8 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		"it waits for a free slot on attic, which has 4; 1 order of this hub stands before it": {second, alive},
 		"it waits for its next try":                      {again, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for a free slot on attic, which has 4": {accepted, busy},
-		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why 7":                        {accepted, conn(store.Active, true, commands.ConnectionView{})},
-		"it waits for attic, which starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when its host has mended that": {accepted, full},
+		"it waits for attic to start it, which had 0 of its 4 slots taken when it last said so; where that stays, every reason is seen on its host: spawnmesh why 7":       {accepted, conn(store.Active, true, commands.ConnectionView{})},
+		"attic: starts nothing now: its disk has 7 MiB free, and nothing is started below 1024 MiB (limits.reserve); it goes on by itself when that is mended on its host": {accepted, full},
 	}
 	for want, tt := range tests {
 		said := whyText(tt.agent, tt.conn)

@@ -95,7 +95,7 @@ func TestASpokeThatStopsIsNotChosen(t *testing.T) {
 	h.refused(exitNoSpoke, "attic is stopping", "spawn", "--any", "--", "true")
 	waits := h.spawn("--spoke", "attic", "--", "true")
 	h.until(waits, func(v hub.AgentView) bool { return v.AcceptedAt != nil })
-	require.Contains(t, h.do("why", waits), "attic is stopping, and starts it when it runs again")
+	require.Contains(t, h.do("why", waits), "attic: is stopping, and starts nothing more")
 	h.do("kill", id, "--reason", "enough", "--grace", "0s")
 	ended(t, s)
 	require.NoError(t, s.Start(t.Context()))
