@@ -80,6 +80,7 @@ type SpawnAnswer struct {
 	ShortID  string `json:"short_id"`
 	Spoke    string `json:"spoke"`
 	Existing bool   `json:"existing,omitempty"`
+	Note     string `json:"note,omitempty"` // what keeps the order from its spoke now; "" = nothing that is known
 }
 
 // Spawn stores an order and returns when it cannot be lost any more.
@@ -92,7 +93,11 @@ func (h *Hub) Spawn(ctx context.Context, r SpawnRequest, actor string) (SpawnAns
 	if err != nil {
 		return SpawnAnswer{}, err
 	}
-	return SpawnAnswer{o.Task, commands.ShortID(o.Task), o.Spoke, o.Existing}, nil
+	a := SpawnAnswer{ID: o.Task, ShortID: commands.ShortID(o.Task), Spoke: o.Spoke, Existing: o.Existing}
+	if s, known := h.board.Status(order.Conn); known && !o.Existing && !order.Anywhere {
+		a.Note = ungiven(s)
+	}
+	return a, nil
 }
 
 // orderOf checks a request, and says where it may go.

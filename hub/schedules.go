@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub/cron"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -69,20 +70,29 @@ func (h *Hub) hinders(ctx context.Context, o store.SpawnOrder) (string, error) {
 	frozen, err := h.DB.Freezes(ctx)
 	held := frozen.Holds(s.Connection)
 	switch {
-	case s.State != store.Active:
-		return fmt.Sprintf("the connection with %s is %s: %s", s.Name, s.State, s.Reason), err
-	case held != nil:
+	case s.State == store.Active && held != nil:
 		return fmt.Sprintf("%s is %s", s.Name, held.Why()), err
-	case s.Says.State == string(store.Suspended):
-		return fmt.Sprintf("%s has suspended the connection: %s", s.Name, s.Says.Reason), err
-	case !s.Linked:
-		return s.Name + " is not linked; it gets the order when it is", err
+	case ungiven(s) != "":
+		return ungiven(s), err
 	case s.Beat != nil && h.refusers.refuses(o.Conn, s.Beat.Body.Policy, o.Spawn):
 		return fmt.Sprintf("the policy of %s has refused this program", s.Name), err
 	case s.Beat != nil && s.Beat.Body.StartsNone != "":
 		return fmt.Sprintf("%s starts nothing now: %s", s.Name, s.Beat.Body.StartsNone), err
 	}
 	return "", err
+}
+
+// ungiven says why a spoke gets no order now; "" where it does.
+func ungiven(s federation.Status) string {
+	switch {
+	case s.State != store.Active:
+		return fmt.Sprintf("the connection with %s is %s: %s", s.Name, s.State, s.Reason)
+	case s.Says.State == string(store.Suspended):
+		return fmt.Sprintf("%s has suspended the connection: %s", s.Name, s.Says.Reason)
+	case !s.Linked:
+		return s.Name + " is not linked; it gets the order when it is"
+	}
+	return ""
 }
 
 // localZone is the zone of this host by its IANA name, or UTC where it has none.

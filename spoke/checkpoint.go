@@ -19,6 +19,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -107,7 +108,7 @@ func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) err
 		return err
 	}
 	if c.Session != nil && *c.Session != "" {
-		ids[sessionVariable] = *c.Session
+		ids[runtime.SessionVariable] = *c.Session
 	}
 	if c.Digest == "" {
 		return nil
@@ -121,7 +122,7 @@ func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) err
 	if err := write(r.own().Door, []placed{{path: checkpointFile, content: string(data), mode: 0o400}}); err != nil {
 		return fmt.Errorf("giving an agent its checkpoint: %w", err)
 	}
-	ids[checkpointVariable] = path
+	ids[runtime.CheckpointVariable] = path
 	return nil
 }
 

@@ -16,22 +16,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// Variables that tell an agent about its door, beside its task and attempt.
-const (
-	SocketVariable = "SPAWNMESH_SOCKET"
-	TokenVariable  = "SPAWNMESH_TOKEN_FILE"
-	untilVariable  = "SPAWNMESH_DEADLINE"
-
-	checkpointVariable = "SPAWNMESH_CHECKPOINT"
-	sessionVariable    = "SPAWNMESH_SESSION"
-)
-
 // doorVariables say where the door of an attempt is that is about to start.
 func (r *run) doorVariables(ids map[string]string) {
 	dir := r.own().Door
-	ids[SocketVariable], ids[TokenVariable] = filepath.Join(dir, door.Socket), filepath.Join(dir, door.Token)
+	ids[runtime.SocketVariable], ids[runtime.TokenVariable] = filepath.Join(dir, door.Socket), filepath.Join(dir, door.Token)
 	if !r.until.IsZero() {
-		ids[untilVariable] = r.until.UTC().Format(time.RFC3339)
+		ids[runtime.DeadlineVariable] = r.until.UTC().Format(time.RFC3339)
 	}
 }
 

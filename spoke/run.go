@@ -13,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -166,7 +167,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if timeout > 0 {
 		r.until = time.Now().Add(timeout)
 	}
-	command.IDs = map[string]string{"SPAWNMESH_TASK": r.fence.Task, "SPAWNMESH_ATTEMPT": strconv.Itoa(r.fence.Attempt)}
+	command.IDs = map[string]string{runtime.TaskVariable: r.fence.Task, runtime.AttemptVariable: strconv.Itoa(r.fence.Attempt)}
 	r.doorVariables(command.IDs)
 	if err := s.handOver(ctx, r, command.IDs); err != nil {
 		return nil, err

@@ -88,6 +88,7 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	never := h.spawn("--spoke", "attic", "--expires-in", "1s", "--", "false")
 	if side.dir == h.dir {
 		require.Contains(t, h.run("", "status", id).err, "it waits for the connection with attic, which is suspended")
+		require.Regexp(t, `^note: it would not run now: the connection with attic is suspended: holiday\n$`, h.run("", "spawn", "--spoke", "attic", "--expires-in", "1s", "--", "false").err)
 	}
 	g.open(t)
 	require.Contains(t, side.do("connections", "show", name), "holiday")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) killCommand() *cobra.Command {
@@ -104,6 +106,9 @@ func (a *app) endEach(ctx context.Context, ids []string, word string, order func
 			fmt.Fprintln(a.out, r.Why)
 		} else if a.forPeople() {
 			fmt.Fprintf(a.out, "the %s of agent %s is ordered\n", word, commands.ShortID(m.Task))
+			if word == "resume" && goesOn(m) {
+				fmt.Fprintf(a.err, "note: agent %s is running, and no pause of it is known here\n", commands.ShortID(m.Task))
+			}
 		}
 	}
 	if !a.forPeople() {
@@ -112,6 +117,13 @@ func (a *app) endEach(ctx context.Context, ids []string, word string, order func
 		}
 	}
 	return failed
+}
+
+// goesOn reports whether an agent runs that was ordered to go on: no pause was on its way before that.
+func goesOn(m hub.Killed) bool {
+	var p store.OrderedPause
+	_ = json.Unmarshal(m.Pause, &p) // our own hub wrote it; nil = none
+	return m.State == commands.Running && (p.Before == nil || !p.Before.Paused)
 }
 
 // endedBefore says that a kill came too late. One that was ordered did not, also where its agent

@@ -133,6 +133,10 @@ func (a *app) sayDue(v api.Schedule, what string) error {
 	if !a.forPeople() {
 		return a.printSchedule(v)
 	}
+	if len(v.Next) == 0 && what == pausedNow {
+		_, err := fmt.Fprintf(a.out, "schedule %s %s\n", v.Name, what)
+		return err
+	}
 	if len(v.Next) == 0 {
 		_, err := fmt.Fprintf(a.out, "schedule %s %s; it is paused\n", v.Name, what)
 		return err

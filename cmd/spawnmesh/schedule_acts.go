@@ -51,6 +51,9 @@ change what it orders, delete it and create another one.`,
 	return c
 }
 
+// pausedNow is what is said of a schedule that is paused.
+const pausedNow = "is paused"
+
 func (a *app) schedulePauseCommand() *cobra.Command {
 	v := api.ScheduleChange{State: api.ScheduleStatePaused}
 	c := &cobra.Command{
@@ -60,7 +63,7 @@ func (a *app) schedulePauseCommand() *cobra.Command {
 			if strings.TrimSpace(v.Reason) == "" {
 				return misuse("to pause a schedule needs a reason").Hinting("add --reason \"why\"; it is shown with the schedule")
 			}
-			return a.changeSchedule(c, args[0], v, "was paused")
+			return a.changeSchedule(c, args[0], v, pausedNow)
 		},
 	}
 	c.Flags().StringVar(&v.Reason, "reason", "", "record `WHY` (required)")

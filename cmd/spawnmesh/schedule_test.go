@@ -34,7 +34,7 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 	require.NotContains(t, shown, "full")
 	require.Regexp(t, `(?m)^when asked +ordered +`+commands.ShortID(id)+` +0 *$`, h.do("schedule", "fires", "nightly"))
 
-	require.Equal(t, "schedule nightly was paused; it is paused\n", h.do("schedule", "pause", "nightly", "--reason", "the disk"))
+	require.Equal(t, "schedule nightly is paused\n", h.do("schedule", "pause", "nightly", "--reason", "the disk"))
 	require.Regexp(t, `(?m)^state +paused: the disk$`, h.do("schedule", "show", "nightly"))
 	require.Contains(t, h.do("schedule", "change", "nightly", "--cron", "0 4 * * *", "--zone", "UTC"), "was changed; it is paused")
 	require.Contains(t, h.do("schedule", "resume", "nightly"), "04:00 UTC")

@@ -361,6 +361,20 @@ func TestATaskHasOneNameInTheAudit(t *testing.T) {
 	require.Equal(t, task, (&app{output: "table"}).objectOf(api.AuditRow{Action: "message.refused", Object: task}))
 }
 
+// Whoever resumes an agent that runs is told that no pause of it is known, unless one is on its way.
+func TestAResumeOfAnAgentThatRuns(t *testing.T) {
+	t.Parallel()
+	at := func(state commands.State, pause string) hub.Killed {
+		return hub.Killed{Mirror: store.Mirror{State: state, Pause: json.RawMessage(pause)}}
+	}
+	require.True(t, goesOn(at(commands.Running, `{"state":"sent"}`)))
+	require.True(t, goesOn(at(commands.Running, `{"state":"sent","before":{"paused":false,"state":"taken"}}`)))
+	require.True(t, goesOn(at(commands.Running, "")))
+	require.False(t, goesOn(at(commands.Running, `{"state":"sent","before":{"paused":true,"state":"sent"}}`)))
+	require.False(t, goesOn(at(commands.Paused, `{"state":"sent"}`)))
+	require.False(t, goesOn(at(commands.Queued, `{"state":"sent"}`)))
+}
+
 // A terminal shows some characters in two cells, and some in none.
 func TestCellsOfATerminal(t *testing.T) {
 	t.Parallel()

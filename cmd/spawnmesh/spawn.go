@@ -223,6 +223,9 @@ func (a *app) order(ctx context.Context, c *control.Client, f *job) error {
 		if got.Existing {
 			fmt.Fprintln(a.err, "this spawn was ordered before; nothing new was ordered")
 		}
+		if got.Note != "" {
+			fmt.Fprintf(a.err, "note: it would not run now: %s\n", printable(commands.OneLine(got.Note)))
+		}
 		return nil
 	}
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})

@@ -2777,8 +2777,11 @@ type TaskCreated struct {
 	// Existing It was there before.
 	Existing bool   `json:"existing,omitempty,omitzero"`
 	ID       string `json:"id"`
-	ShortID  string `json:"short_id"`
-	Spoke    string `json:"spoke"`
+
+	// Note What keeps the order from its spoke now, which gets it later.
+	Note    string `json:"note,omitempty,omitzero"`
+	ShortID string `json:"short_id"`
+	Spoke   string `json:"spoke"`
 }
 
 // TaskError How the last attempt of a task failed, until one has succeeded.

@@ -91,7 +91,7 @@ func (s resources) CreateTask(ctx context.Context, r api.CreateTaskRequestObject
 		return nil, err
 	}
 	v, err := h.Spawn(ctx, hub.RequestOf(*r.Body), control.CallerOf(ctx).String())
-	return api.CreateTask200JSONResponse{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Existing: v.Existing}, err
+	return api.CreateTask200JSONResponse{ID: v.ID, ShortID: v.ShortID, Spoke: v.Spoke, Existing: v.Existing, Note: v.Note}, err
 }
 
 // keyOf is the idempotency key of what is to be created, by the header, the body or both.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
 
 // A Reach is what the agent of an allowed order can get at on this host.
@@ -64,15 +65,12 @@ func (p *Policy) reach(dir string, s *commands.Spawn, level string, entries ...C
 	return r
 }
 
-// everyAgent is what each agent is given, whatever a policy says.
-const everyAgent = "variables of every agent: HOME, LANG, PATH, TMPDIR, and SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_TASK; TRACEPARENT where its order belongs to a trace"
-
 var allowed = map[bool]string{true: "any", false: "none"}
 
 // Words are the reach for people, a line for each.
 func (r Reach) Words() []string {
 	lines := r.Decided()
-	return slices.Insert(lines, slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, "variables of the host") }), everyAgent)
+	return slices.Insert(lines, slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, "variables of the host") }), "variables of every agent: "+runtime.OwnVariables())
 }
 
 // Decided are the words without what is the same under every policy.

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // maxValue bounds the value of one variable, in bytes.
@@ -43,7 +41,7 @@ func (e Exec) environment() ([]string, error) {
 		"TMPDIR": cmp.Or(e.TempDir, e.Dir),
 	}
 	if e.Trace != "" {
-		env["TRACEPARENT"] = e.Trace
+		env[traceVariable] = e.Trace
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
 		if err := e.checkName(name); err != nil {
@@ -59,7 +57,7 @@ func (e Exec) environment() ([]string, error) {
 	}
 	maps.Copy(env, e.Host)
 	for _, name := range slices.Sorted(maps.Keys(e.IDs)) {
-		if !strings.HasPrefix(name, idPrefix) || name == supervisor.MarkerName {
+		if !isID(name) {
 			return nil, refuse(BadEnv, "variable %q is not one an agent is told its identity by", name)
 		}
 		env[name] = e.IDs[name]

@@ -255,7 +255,7 @@ func TestTwins(t *testing.T) {
 
 func TestIdentityNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"TASK", "SPAWNMESH_MARKER", "LD_PRELOAD", "spawnmesh_task"} {
+	for _, name := range []string{"SPAWNMESH_OTHER", "TASK", "SPAWNMESH_MARKER", "LD_PRELOAD", "spawnmesh_task"} {
 		e := command(world(t), "tool")
 		e.IDs = map[string]string{name: "x"}
 
