@@ -16,6 +16,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
+// The variables that a program in an agent finds its door by.
+const (
+	SocketVariable = runtime.SocketVariable
+	TokenVariable  = runtime.TokenVariable
+)
+
 // doorVariables say where the door of an attempt is that is about to start.
 func (r *run) doorVariables(ids map[string]string) {
 	dir := r.own().Door

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
-	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
 
 func (a *app) workerCommand() *cobra.Command {
@@ -38,9 +38,9 @@ type worker struct {
 
 // client asks the spoke of this agent.
 func (w *worker) client() (*door.Client, error) {
-	c := &door.Client{Socket: w.a.getenv(runtime.SocketVariable), TokenFile: w.a.getenv(runtime.TokenVariable), Patience: time.Duration(w.patience)}
+	c := &door.Client{Socket: w.a.getenv(spoke.SocketVariable), TokenFile: w.a.getenv(spoke.TokenVariable), Patience: time.Duration(w.patience)}
 	if c.Socket == "" || c.TokenFile == "" {
-		return nil, misuse("this is not inside an agent: %s and %s are not set", runtime.SocketVariable, runtime.TokenVariable).
+		return nil, misuse("this is not inside an agent: %s and %s are not set", spoke.SocketVariable, spoke.TokenVariable).
 			Hinting("these commands are for a program that a spoke runs")
 	}
 	return c, nil
