@@ -213,6 +213,10 @@ func (*Status) Kind() Kind { return StatusKind }
 // Validate checks s; the error is a [*Refused].
 func (s *Status) Validate() error { return checkTask(s.Task) }
 
+// KillsAhead is how far a clock may be behind that of its peer and take its kills all the same: one ends what it names, whoever's
+// clock is wrong.
+const KillsAhead = 24 * time.Hour
+
 // Kill asks a spoke to end a task and its whole process tree now, or to cancel it. It
 // overtakes queues, and is remembered when it arrives before its spawn.
 type Kill struct {

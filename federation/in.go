@@ -140,13 +140,10 @@ func (x *Exchange) noteAhead(ctx context.Context, opened []opening) {
 	}
 }
 
-// killsAhead is how far a clock may be behind that of its peer and take its kills all the same.
-const killsAhead = 24 * time.Hour
-
 // early reports whether a message that came before its time is taken all the same: a kill is. It ends what it names, whoever's
 // clock is wrong; how long it is remembered stays bounded.
 func early(r *signing.Rejected, now time.Time) bool {
-	return r.Code == signing.TimeFuture && r.Header != nil && r.Header.Kind == string(commands.KillKind) && time.UnixMilli(r.Header.Iat).Sub(now) <= killsAhead
+	return r.Code == signing.TimeFuture && r.Header != nil && r.Header.Kind == string(commands.KillKind) && time.UnixMilli(r.Header.Iat).Sub(now) <= commands.KillsAhead
 }
 
 // Read opens a message of a connection that was taken in before.

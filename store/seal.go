@@ -91,7 +91,8 @@ func (db *DB) unsealed(d Draft, n *numbered) (signing.Unsealed, error) {
 const sealedAtOnce = 100
 
 // SealAhead seals the open messages of conn with these numbers once more, under the same ones, where the
-// clock was ahead when they were sealed: the peer refuses them as long as it is not as late.
+// clock was ahead when they were sealed: the peer refuses them as long as it is not as late. Kills that it may have taken all the
+// same stay as they are, as what it has obeyed.
 func (db *DB) SealAhead(ctx context.Context, conn string, from, to int64) error {
 	return db.Tx(ctx, "sealing messages of a clock that was ahead again", func(ctx context.Context, tx *Tx) error {
 		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
@@ -103,7 +104,7 @@ func (db *DB) SealAhead(ctx context.Context, conn string, from, to int64) error 
 		}
 		signer, err := db.SignerOf(kid)
 		for last, next := from, from; err == nil && last != 0; next = last + 1 {
-			_, last, err = db.sealSome(ctx, tx, conn, signer, next, to, func(_ int, seq int64) int64 { return seq })
+			_, last, err = db.sealSome(ctx, tx, conn, signer, next, to, takenEarly, func(_ int, seq int64) int64 { return seq })
 		}
 		if err != nil && !errors.Is(err, signing.ErrMissing) { // what its key has signed stays as it is
 			return err
@@ -111,6 +112,11 @@ func (db *DB) SealAhead(ctx context.Context, conn string, from, to int64) error 
 		_, err = tx.Exec(ctx, `UPDATE outbox SET created_at = clock_timestamp() WHERE conn = $1 AND seq BETWEEN $2 AND $3 AND created_at > clock_timestamp() + $4::interval`, conn, from, to, signing.Skew)
 		return err
 	})
+}
+
+// takenEarly reports whether a peer may take a message before its time, whose clock differs from ours by no more than is allowed.
+func takenEarly(h *signing.Header, now time.Time) bool {
+	return h.Kind == string(commands.KillKind) && time.UnixMilli(h.Iat).Sub(now) <= commands.KillsAhead+signing.Skew
 }
 
 // sealAgain seals all open messages of conn from number first on once more, with
@@ -128,7 +134,7 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 		return 0, fmt.Errorf("looking for messages to seal again: %w", err)
 	}
 	for n, from := 0, first; ; {
-		done, last, err := db.sealSome(ctx, tx, conn, signer, from, top, func(i int, seq int64) int64 { return number(n+i, seq) })
+		done, last, err := db.sealSome(ctx, tx, conn, signer, from, top, func(*signing.Header, time.Time) bool { return false }, func(i int, seq int64) int64 { return number(n+i, seq) })
 		if n += done; err != nil || last == 0 {
 			return n, err
 		}
@@ -136,9 +142,9 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 	}
 }
 
-// sealSome seals the first of the open messages with numbers from one to another again. It
+// sealSome seals the first of the open messages with numbers from one to another again, but for those that stay as they are. It
 // returns how many they are, and the last number that was looked at, 0 for none.
-func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, number func(i int, seq int64) int64) (n int, last int64, err error) {
+func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, stays func(h *signing.Header, now time.Time) bool, number func(i int, seq int64) int64) (n int, last int64, err error) {
 	rows, err := tx.Query(ctx, `SELECT o.id::text, o.seq, o.envelope, clock_timestamp() FROM `+openMessages+` ORDER BY o.seq`, conn, from, to, sealedAtOnce)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading messages to seal again: %w", err)
@@ -154,6 +160,9 @@ func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing
 		}
 		if err != nil {
 			return fmt.Errorf("sealing message %s again: %w", id, err)
+		}
+		if stays(&m.Header, now) {
+			return nil
 		}
 		m.Retime(now)
 		list = append(list, m)

@@ -84,7 +84,10 @@ func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
 		return signing.ConnUnknown, "no such connection"
 	}
 	k, ok := s.keys[m.Header.Kid]
-	kind := commands.Kind(m.Header.Kind)
+	kind, begun := commands.Kind(m.Header.Kind), s.Now
+	if at := time.UnixMilli(m.Header.Iat); kind == commands.KillKind && at.After(begun) { // it is taken early, by a clock that makes its key too new, too
+		begun = at
+	}
 	switch {
 	case m.Header.Epoch != s.Epoch:
 		return signing.EpochStale, fmt.Sprintf("the connection is in epoch %d", s.Epoch)
@@ -92,7 +95,7 @@ func (s Standing) judge(m *Incoming) (code signing.Code, why string) {
 		return signing.KeyUnknown, "the signing key does not belong to this connection"
 	case k.revoked:
 		return signing.KeyRevoked, "the signing key was revoked"
-	case s.Now.Before(k.notBefore) || s.Now.After(k.notAfter):
+	case begun.Before(k.notBefore) || s.Now.After(k.notAfter):
 		return signing.KeyWindow, "the signing key is not valid at this time"
 	case s.State == Active, s.State == Suspended && !kind.Held():
 		return "", "" // work accepted earlier may end, be killed and be reported
