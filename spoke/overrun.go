@@ -47,7 +47,7 @@ func (s *Spoke) lookForOverruns(ctx context.Context) time.Duration {
 	if !s.live.estimated() {
 		return s.board.QuietFor()
 	}
-	list, next, err := s.backlog.Overruns(ctx, s.owner(), s.board.QuietFor())
+	list, next, err := s.backlog.Overruns(ctx, s.owner(), &s.estimate, s.board.QuietFor())
 	if err != nil {
 		if ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "looking for agents that run longer than estimated; it is tried again", "err", err)

@@ -92,6 +92,7 @@ type Spoke struct {
 	attempts sync.WaitGroup
 	working  atomic.Bool  // Run has begun
 	stopping atomic.Bool  // nothing more is claimed
+	estimate backlog.Look // what was due of attempts with an estimate; of the goroutine that sweeps
 	swept    atomic.Int64 // when the last sweep ended that has not failed, in ms since 1970; 0 = none has
 	full     bool         // the disk has less than its reserve, and that was logged; of the goroutine that claims
 	stuck    stuck        // directories of old attempts that cannot be removed

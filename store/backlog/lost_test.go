@@ -348,7 +348,7 @@ var writing = map[string]func(s scene) do{
 		require.NoError(s, failed(s.backlog.Record(s.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Hour, Patience: time.Hour}}})))
 		s.exec(`UPDATE overruns SET due = now()`)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
-			list, _, err := s.backlog.Overruns(ctx, string(s.Self()), time.Hour)
+			list, _, err := s.backlog.Overruns(ctx, string(s.Self()), &backlog.Look{}, time.Hour)
 			return list, err
 		}
 	},

@@ -35,9 +35,60 @@ func TestOverrunsAreNotedSomeAtATime(t *testing.T) {
 	require.NoError(t, s.Exec(`UPDATE overruns SET due = now() - interval '1 second' WHERE task = $1`, f.Task))
 
 	for _, left := range []int{502, 1} {
-		_, _, err = s.backlog.Overruns(t.Context(), string(s.Self()), time.Hour)
+		_, _, err = s.backlog.Overruns(t.Context(), string(s.Self()), &backlog.Look{}, time.Hour)
 		require.NoError(t, err)
 		require.Equal(t, left, s.Count(t, `SELECT count(*) FROM overruns`))
 		require.NoError(t, s.Exec(`UPDATE overruns SET due = now() - interval '1 second' WHERE task = $1`, f.Task))
 	}
+}
+
+// A clock that is set ends nothing that has not run as long as it was estimated to, and puts off nothing: what is due moves along, that
+// which was noted by the clock as it was.
+func TestASetClockOverrunsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.running()
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Hour, Patience: 10 * time.Minute}}})
+	require.NoError(t, err)
+	var last backlog.Look
+	look := func() (warned int, next time.Duration) {
+		list, next, err := s.backlog.Overruns(t.Context(), string(s.Self()), &last, 24*time.Hour)
+		require.NoError(t, err)
+		return len(list), next
+	}
+	set := func(step time.Duration) { // what was noted is that much older, or newer, by the new clock
+		last.Step(step)
+		require.NoError(t, s.Exec(`UPDATE overruns SET due = due - $1::interval, warned_at = warned_at - $1::interval`, step))
+		require.NoError(t, s.Exec(`UPDATE leases SET progress_at = progress_at - $1::interval`, step))
+	}
+	look()
+
+	for _, step := range []time.Duration{2 * time.Hour, -3 * time.Hour, time.Second} {
+		set(step)
+		warned, next := look()
+		require.Zero(t, warned, step)
+		require.InDelta(t, time.Hour, next, float64(time.Minute), step)
+	}
+}
+
+// What an agent that was warned of has told puts its end off, also where the clock was set after that.
+func TestProgressBeforeTheClockWasSetCounts(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.running()
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Hour, Patience: 10 * time.Minute}}})
+	require.NoError(t, err)
+	require.NoError(t, s.Exec(`UPDATE overruns SET warned_at = now() - interval '9 min', due = now() + interval '1 min'`))
+	require.NoError(t, s.Exec(`UPDATE leases SET progress_at = now() - interval '2 min'`))
+	var last backlog.Look
+	_, _, err = s.backlog.Overruns(t.Context(), string(s.Self()), &last, 24*time.Hour)
+	require.NoError(t, err)
+	last.Step(time.Hour)
+	require.NoError(t, s.Exec(`UPDATE overruns SET due = due - interval '1 hour', warned_at = warned_at - interval '1 hour'`))
+
+	_, next, err := s.backlog.Overruns(t.Context(), string(s.Self()), &last, 24*time.Hour)
+
+	require.NoError(t, err)
+	require.InDelta(t, 8*time.Minute, next, float64(time.Minute))
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM overruns WHERE over_at IS NOT NULL`))
 }

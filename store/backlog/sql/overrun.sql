@@ -18,7 +18,13 @@ INSERT INTO audit (workspace, actor, action, object, code, why)
 SELECT workspace, 'self', 'task.overrun', task::text, 'overrun', CASE WHEN over_at IS NULL THEN 'it runs much longer than estimated' ELSE 'it runs much longer than estimated and told no progress: it is ended' END
 FROM noted WHERE fresh OR over_at IS NOT NULL
 
--- Those of the attempts of owner $1 that were warned of, and in how many seconds something is due of the others.
+-- Those of the attempts of owner $1 that were warned of, and what is due of the others, when that is where the progress puts it off that was told since, and the time now.
 -- name: overruns
-SELECT o.task::text, o.attempt, o.warned_at IS NOT NULL, o.over_at IS NOT NULL, extract(epoch FROM o.due - statement_timestamp())::float8
+SELECT o.task::text, o.attempt, o.warned_at IS NOT NULL, o.over_at IS NOT NULL, o.due,
+    CASE WHEN o.warned_at IS NULL OR o.due IS NULL THEN o.due ELSE greatest(o.due, l.progress_at + o.patience) END, statement_timestamp()
 FROM overruns o JOIN leases l ON l.task = o.task AND l.attempt = o.attempt AND l.owner = $1 AND l.paused_at IS NULL
+
+-- What is due is at another time, where nothing else has changed it.
+-- name: move_overruns
+UPDATE overruns o SET due = u.due FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::timestamptz[]) AS u (task, attempt, was, due)
+WHERE o.task = u.task AND o.attempt = u.attempt AND o.due = u.was

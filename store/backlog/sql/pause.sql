@@ -38,9 +38,9 @@ INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, $2,
 -- estimated to take is that much longer. It may stand still for longer than that, and never for less.
 -- name: pause_lease
 WITH was AS MATERIALIZED (
-    SELECT attempt, started_at IS NOT NULL AND paused = $2 AND (paused_at IS NOT NULL) = $2 AS already, CASE WHEN paused AND NOT $2::boolean THEN clock_timestamp() - paused_at END AS stood, NOT paused AND $2::boolean AND paused_at IS NOT NULL AS doubtful FROM leases WHERE task = $1 FOR UPDATE
+    SELECT attempt, progress_at, started_at IS NOT NULL AND paused = $2 AND (paused_at IS NOT NULL) = $2 AS already, CASE WHEN paused AND NOT $2::boolean THEN clock_timestamp() - paused_at END AS stood, NOT paused AND $2::boolean AND paused_at IS NOT NULL AS doubtful FROM leases WHERE task = $1 FOR UPDATE
 ), later AS (
-    UPDATE overruns o SET due = o.due + was.stood FROM was WHERE was.stood IS NOT NULL AND o.task = $1 AND o.attempt = was.attempt
+    UPDATE overruns o SET due = CASE WHEN o.warned_at IS NULL OR o.due IS NULL THEN o.due ELSE greatest(o.due, was.progress_at + o.patience) END + was.stood FROM was WHERE was.stood IS NOT NULL AND o.task = $1 AND o.attempt = was.attempt
 )
 UPDATE leases l SET paused = $2, stood = l.stood + coalesce(was.stood, '0'), paused_at = CASE WHEN NOT $2 OR l.paused THEN l.paused_at END
 FROM was WHERE l.task = $1 RETURNING l.attempt, l.epoch, was.already, was.doubtful

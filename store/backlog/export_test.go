@@ -1,0 +1,11 @@
+package backlog
+
+import "time"
+
+// Step makes the last look one of a clock that was set by so much since.
+func (l *Look) Step(by time.Duration) {
+	l.now = l.now.Add(-by)
+	for i := range l.seen {
+		l.seen[i].due, l.seen[i].put = l.seen[i].due.Add(-by), l.seen[i].put.Add(-by)
+	}
+}
