@@ -31,8 +31,28 @@ func (r *run) doorVariables(ids map[string]string) {
 	}
 }
 
-// openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor].
-func (s *Spoke) openDoor(r *run) error {
+// workNote is the file among an attempt's control files that says which directory its agent began in. A confined agent cannot
+// write it, and may be able to put another one there, or a link, while its spoke is away.
+const workNote = "workdir"
+
+// openWork opens the working directory of an agent that is about to start, for [Spoke.openDoor].
+func (r *run) openWork() (*door.WorkDir, error) {
+	work := door.OpenWorkDir(r.work)
+	if err := r.note(workNote, work.ID()); err != nil {
+		work.Close()
+		return nil, err
+	}
+	return work, nil
+}
+
+// knownWork is openWork for an agent that goes on. Without the note no directory is the one that it began in.
+func (r *run) knownWork() *door.WorkDir {
+	noted, _ := supervisor.ReadFile(r.control(), workNote, 64)
+	return door.KnownWorkDir(r.work, string(noted))
+}
+
+// openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor]. The working directory goes with the door.
+func (s *Spoke) openDoor(r *run, work *door.WorkDir) error {
 	if r.door != nil { // of a start that failed half way
 		r.door.Close()
 	}
@@ -49,7 +69,7 @@ func (s *Spoke) openDoor(r *run) error {
 			return s.backlog.KeepCheckpoint(ctx, r.fence, backlog.Checkpoint{Session: &id})
 		},
 		Heard: func() { r.signs.note(commands.SignHeartbeat, now()) },
-		Work:  r.work, Ending: func() { s.live.ending(r) },
+		Work:  work, Ending: func() { s.live.ending(r) },
 		News: s.news.next, Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
 	if err != nil {
 		return &supervisor.StartError{Reason: supervisor.HostFault, Text: err.Error()}
@@ -65,7 +85,7 @@ func (s *Spoke) reopenDoor(ctx context.Context, r *run) {
 	}
 	err := s.recallSecrets(r)
 	if err == nil {
-		err = s.openDoor(r)
+		err = s.openDoor(r, r.knownWork())
 	}
 	if err != nil {
 		s.Log.ErrorContext(ctx, "an agent that goes on cannot talk to this spoke; it runs on without", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)

@@ -44,16 +44,16 @@ const policyNote = "policy"
 
 var policyNoteForm = regexp.MustCompile(`^([0-9a-f]{12}) ([a-z+]{4,16})$`)
 
-// notePolicy writes the note of an attempt that is about to start. Its directory is
+// note writes a file among the control files of an attempt that is about to start. Their directory is
 // new, so whatever is there already is not ours.
-func notePolicy(r *run) error {
-	f, err := os.OpenFile(filepath.Join(r.control(), policyNote), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (r *run) note(name, text string) error {
+	f, err := os.OpenFile(filepath.Join(r.control(), name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("noting the policy of an attempt: %w", err)
+		return fmt.Errorf("noting the %s of an attempt: %w", name, err)
 	}
-	_, err = f.WriteString(r.policy + " " + r.level)
+	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("noting the policy of an attempt: %w", err)
+		return fmt.Errorf("noting the %s of an attempt: %w", name, err)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err := r.makeDirs(); err != nil {
 		return nil, err
 	}
-	if err := notePolicy(r); err != nil {
+	if err := r.note(policyNote, r.policy+" "+r.level); err != nil {
 		return nil, err
 	}
 	own := r.own()
@@ -188,7 +188,11 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err := env.giveFiles(own, r.user.ID); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(giveCheckpoint(r), s.openDoor(r)); err != nil {
+	work, err := r.openWork()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(giveCheckpoint(r), s.openDoor(r, work)); err != nil {
 		return nil, err
 	}
 	return supervisor.Start(ctx, r.control(), spec)

@@ -8,20 +8,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// Bounds of what is read to describe artifacts.
-const (
-	maxArtifact = 256 << 20
-	// maxDescribed bounds the artifacts of all that an agent says in one attempt: the spoke reads them, and not the agent.
-	maxDescribed = 1 << 30
-)
+// maxArtifact bounds the artifacts of one word, in bytes together.
+const maxArtifact = 256 << 20
 
 // describe reads files of the agent's working directory, in its turn. No link leads out of that.
 func (d *Door) describe(ctx context.Context, list []Named) (out []commands.Artifact, err error) {
@@ -36,14 +32,14 @@ func (d *Door) describe(ctx context.Context, list []Named) (out []commands.Artif
 		return nil, ctx.Err()
 	}
 	defer leave()
-	root, err := os.OpenRoot(d.room.Work)
+	work, done, err := d.room.Work.open()
 	if err != nil {
-		return nil, commands.Refuse(commands.NotFound, "the working directory of this agent is gone")
+		return nil, err
 	}
-	defer root.Close()
+	defer done()
 	left := int64(maxArtifact)
 	for _, f := range list {
-		path, err := d.inside(f.Path)
+		path, err := work.inside(f.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -54,30 +50,13 @@ func (d *Door) describe(ctx context.Context, list []Named) (out []commands.Artif
 		if d.room.Hide(path) != path || d.room.Hide(f.Name) != f.Name {
 			return nil, commands.Refuse(commands.Validation, "the name or the path of an artifact has a secret of this agent").Hinting("give the file another name")
 		}
-		if a.Size, a.SHA256, err = d.digest(ctx, root, path, left); err != nil {
+		if a.Size, a.SHA256, err = d.digest(ctx, work.root, path, left); err != nil {
 			return nil, err
 		}
 		left -= a.Size
 		out = append(out, a)
 	}
 	return out, nil
-}
-
-// inside is a path in its shortest form from the working directory, which it may name as the agent sees it.
-func (d *Door) inside(path string) (string, error) {
-	short := filepath.Clean(path)
-	if filepath.IsAbs(path) {
-		real, _ := filepath.EvalSymlinks(d.room.Work)
-		for _, work := range []string{d.room.Work, real} {
-			if from, err := filepath.Rel(work, path); err == nil && filepath.IsLocal(from) {
-				return from, nil
-			}
-		}
-	}
-	if path == "" || !filepath.IsLocal(short) {
-		return "", commands.Refuse(commands.BadPath, "artifact %q is outside of the working directory", commands.Clip(path)).Hinting("copy the file there, and name the copy")
-	}
-	return short, nil
 }
 
 // digest reads a file of the agent to its end, of up to so many bytes. The spoke may read more than the agent: a file that is
@@ -95,36 +74,55 @@ func (d *Door) digest(ctx context.Context, root *os.Root, path string, most int6
 	if err != nil {
 		return 0, "", err
 	}
-	if before.Size() > most {
-		return 0, "", tooMuch()
-	}
-	if d.described.Add(before.Size()) > maxDescribed {
-		return 0, "", commands.Refuse(commands.TooManyRequests, "this agent has named artifacts of more than %s in this attempt", commands.SizeInWords(maxDescribed)).Hinting("name each once, at the end")
-	}
 	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe holds up nobody
 	if err != nil {
 		return 0, "", commands.Refuse(commands.NotFound, "artifact %s cannot be read", commands.Clip(path))
 	}
 	defer f.Close()
-	if now, err := f.Stat(); err != nil || !os.SameFile(before, now) || d.agents(now, path) != nil {
+	now, err := f.Stat()
+	if err != nil || !os.SameFile(before, now) || d.agents(now, path) != nil {
 		return 0, "", replaced(path)
 	}
-	sum, err = digestOf(ctx, f, path, before.Size())
-	return before.Size(), sum, err
+	if now.Size() > most {
+		return 0, "", tooMuch()
+	}
+	sum, err = d.sumOf(ctx, f, path, versionOf(now))
+	return now.Size(), sum, err
+}
+
+// sumOf is the digest of a version of a file, which is read unless that was done before.
+func (d *Door) sumOf(ctx context.Context, f *os.File, path string, v version) (string, error) {
+	if sum, known := d.digests.of(v); known {
+		return sum, nil
+	}
+	if err := d.digests.take(v.size); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	read, sum, err := digestOf(ctx, f, path, v.size)
+	d.digests.giveBack(v.size - read)
+	if err != nil {
+		return "", err
+	}
+	if after, err := f.Stat(); err == nil && versionOf(after) == v && v.settled(began) {
+		d.digests.remember(v, sum)
+	}
+	return sum, nil
 }
 
 // digestOf reads a file of so many bytes. No more than was counted is read of one that grows.
-func digestOf(ctx context.Context, f io.Reader, path string, size int64) (string, error) {
+func digestOf(ctx context.Context, f io.Reader, path string, size int64) (read int64, sum string, err error) {
 	h := sha256.New()
-	switch n, err := io.Copy(h, &until{ctx, io.LimitReader(f, size+1)}); {
+	read, err = io.Copy(h, &until{ctx, io.LimitReader(f, size+1)})
+	switch {
 	case ctx.Err() != nil:
-		return "", ctx.Err()
+		return read, "", ctx.Err()
 	case err != nil:
-		return "", commands.Refuse(commands.Validation, "artifact %s cannot be read to its end", commands.Clip(path))
-	case n != size:
-		return "", replaced(path)
+		return read, "", commands.Refuse(commands.Validation, "artifact %s cannot be read to its end", commands.Clip(path))
+	case read != size:
+		return read, "", replaced(path)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return read, hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func replaced(path string) error {

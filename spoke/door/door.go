@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -62,8 +61,8 @@ type Room struct {
 	Hide func(text string) string
 	// Bars reports whether a process has nothing to say here, as one of another agent with the same user; nil = who can dial may.
 	Bars func(pid int) bool
-	// Work is the agent's working directory.
-	Work string
+	// Work is the agent's working directory, which goes with the door.
+	Work *WorkDir
 	// Ending is told that the agent says something of its own end, before that is stored.
 	Ending func()
 	// Heard is told whenever the agent asks or says something, and when it is answered.
@@ -80,7 +79,7 @@ type Door struct {
 	user   int // of the agent; 0 = that of the spoke
 	secret *secret
 
-	described atomic.Int64 // bytes of artifacts
+	digests digests // of artifacts
 
 	rate   *rate.Limiter
 	wrong  *rate.Limiter // of requests without the token: they take nothing from the agent's own
@@ -105,8 +104,13 @@ const (
 )
 
 // Open opens the door of an attempt in dir, which it makes if need be, for the agent's user; 0 = that of this
-// process. A token that is there already stays.
-func Open(dir string, user int, room Room) (*Door, error) {
+// process. A token that is there already stays. Without a door the working directory is closed.
+func Open(dir string, user int, room Room) (d *Door, err error) {
+	defer func() {
+		if err != nil {
+			room.Work.Close()
+		}
+	}()
 	if err := makeDir(dir, user); err != nil {
 		return nil, fmt.Errorf("opening the door of an agent: %w", err)
 	}
@@ -118,7 +122,7 @@ func Open(dir string, user int, room Room) (*Door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for an agent: %w", err)
 	}
-	d := &Door{room: room, user: user, secret: secret, rate: rate.NewLimiter(maxRequests, burst), wrong: rate.NewLimiter(maxWrong, wrongBurst), heavy: make(chan struct{}, maxHeavy),
+	d = &Door{room: room, user: user, secret: secret, rate: rate.NewLimiter(maxRequests, burst), wrong: rate.NewLimiter(maxWrong, wrongBurst), heavy: make(chan struct{}, maxHeavy),
 		ended: make(chan struct{}), look: newLook()}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	d.server = &http.Server{Handler: d.allowed(d.routes()), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
@@ -158,4 +162,5 @@ func (d *Door) Close() {
 	case <-idle:
 	case <-time.After(closeTime):
 	}
+	d.room.Work.Close()
 }
