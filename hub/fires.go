@@ -154,13 +154,17 @@ func (h *Hub) RunSchedule(ctx context.Context, text, key, actor string) (*store.
 	return fired, err
 }
 
-// sayFired logs and counts what became of a schedule that was due; nil is nothing.
+// sayFired logs and counts what became of a schedule that was due; nil is nothing. The first refusal with a code is a warning,
+// those that follow it are not.
 func (h *Hub) sayFired(ctx context.Context, f *store.Fired) {
 	if f == nil {
 		return
 	}
 	h.Counters.Fired(f.Outcome, max(0, f.At.Sub(*f.Due)))
 	h.Log.InfoContext(ctx, "schedule was due", "schedule", f.Schedule.Name, "outcome", f.Outcome, "due", f.Due.UTC(), "missed", f.Missed, "code", f.Code)
+	if was := f.Schedule.Outcome; f.Outcome == store.FireRefused && (was.Is != f.Outcome || was.Code != f.Code) {
+		h.Log.WarnContext(ctx, "schedule is refused and orders nothing", "schedule", f.Schedule.Name, "code", f.Code)
+	}
 	if f.Killed != nil && f.Killed.Sent {
 		h.sayOrder(ctx, commands.KillKind, f.Killed.Task, f.Killed.Spoke)
 	}

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +180,16 @@ func TestAScheduleThatCannotBeOrdered(t *testing.T) {
 	h.set(t, "2060-11-26 14:00")
 	h.await(t, "hourly", "2060-11-26 13:00 refused missed 0", "2060-11-26 14:00 refused missed 0")
 
+	var list api.ScheduleList
+	h.m.Hub.Do(t, "GET", "/api/v1/schedules", nil, &list)
+	s := list.Items[0]
+	require.Equal(t, []string{"refused", "CONN_STATE"}, []string{s.Outcome, s.OutcomeCode})
+	require.Contains(t, s.OutcomeWhy, "attic")
+	meshtest.Await(t, "what is said of the second time", func() bool {
+		return strings.Count(h.m.Hub.Log.String(), "schedule was due") == 2
+	})
+	require.Equal(t, 1, strings.Count(h.m.Hub.Log.String(), "schedule is refused and orders nothing"), "it is said once")
+
 	var v api.FireList
 	h.m.Hub.Do(t, "GET", "/api/v1/schedules/hourly/fires?limit=1", nil, &v)
 	require.Contains(t, v.Items[0].Why, "attic")
@@ -190,6 +201,7 @@ func TestAScheduleThatCannotBeOrdered(t *testing.T) {
 	rest, err := page("limit=1000&cursor=" + v.Next)
 	require.NoError(t, err)
 	require.Len(t, rest.Items, 1)
+	require.True(t, s.OutcomeSince.Equal(rest.Items[0].At), "since the first refusal")
 	require.Empty(t, rest.Next)
 	for _, query := range []string{"limit=0", "limit=1001", "cursor=x"} {
 		_, err := page(query)

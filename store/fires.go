@@ -24,6 +24,14 @@ const (
 // FireOutcomes are all of them.
 var FireOutcomes = []string{FireOrdered, FireSkipped, FireRefused}
 
+// An Outcome is what became of a schedule last.
+type Outcome struct {
+	Is    string        // one of [FireOutcomes]; "" = it was not due yet
+	Code  commands.Code // why nothing was ordered
+	Why   string
+	Since *time.Time // each time since then has had the same outcome and code
+}
+
 // A Fire is what became of a schedule once.
 type Fire struct {
 	Seq     int64
@@ -194,9 +202,10 @@ func noteFire(ctx context.Context, tx *Tx, f *Fired) error {
 	}
 	if f.Outcome != FireOrdered {
 		tx.Audit(AuditRow{Actor: f.Actor, Action: "schedule." + f.Outcome, Object: f.Schedule.Name, Code: string(f.Code), Why: f.Why})
-		return nil
 	}
-	_, err = tx.Exec(ctx, `UPDATE schedules SET last_task = $2, last_fired_at = $3 WHERE id = $1`, f.Schedule.ID, f.Task, f.At)
+	_, err = tx.Exec(ctx, `UPDATE schedules SET outcome = $2, outcome_code = $3, outcome_why = $4, outcome_since = CASE WHEN (outcome, outcome_code) = ($2, $3) THEN outcome_since ELSE $5 END,
+		last_task = coalesce(nullif($6, '')::uuid, last_task), last_fired_at = CASE WHEN $6 = '' THEN last_fired_at ELSE $5 END WHERE id = $1`,
+		f.Schedule.ID, f.Outcome, f.Code, f.Why, f.At, f.Task)
 	return err
 }
 

@@ -54,16 +54,17 @@ type Schedule struct {
 	Next       *time.Time
 	LastFired  *time.Time
 	LastTask   string
+	Outcome    Outcome
 	CreatedBy  string
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 }
 
 const scheduleColumns = `s.id::text, s.name, s.cron, s.zone, s.overlap, s.state, s.why, s.restored, s.template, s.box, s.next_due_at, s.last_fired_at, coalesce(s.last_task::text, ''),
-	s.created_by, s.created_at, s.updated_at`
+	s.outcome, s.outcome_code, s.outcome_why, s.outcome_since, s.created_by, s.created_at, s.updated_at`
 
 func (s *Schedule) dest() []any {
-	return []any{&s.ID, &s.Name, &s.Cron, &s.Zone, &s.Overlap, &s.State, &s.Why, &s.Restored, &s.Template, &s.box, &s.Next, &s.LastFired, &s.LastTask, &s.CreatedBy, &s.CreatedAt, &s.UpdatedAt}
+	return []any{&s.ID, &s.Name, &s.Cron, &s.Zone, &s.Overlap, &s.State, &s.Why, &s.Restored, &s.Template, &s.box, &s.Next, &s.LastFired, &s.LastTask, &s.Outcome.Is, &s.Outcome.Code, &s.Outcome.Why, &s.Outcome.Since, &s.CreatedBy, &s.CreatedAt, &s.UpdatedAt}
 }
 
 func scanSchedule(row pgx.CollectableRow) (s Schedule, err error) { return s, row.Scan(s.dest()...) }

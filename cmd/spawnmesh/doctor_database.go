@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -57,6 +58,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	if n := howMany(schedules, func(s store.Schedule) bool { return s.Restored }); n > 0 {
 		checks = append(checks, note("schedules", fmt.Sprintf("%d of %d order nothing since the database was restored from a backup; to let them go on: %s", n, len(schedules), a.line("schedule", "resume", "--all"))))
 	}
+	checks = append(checks, a.checkSchedules(schedules)...)
 	if long != nil {
 		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
 			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
@@ -68,6 +70,20 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 				"give the database to another role and name that in DATABASE_URL: see docs/operating.md, A database of your own", super)))
 	}
 	return checks
+}
+
+// checkSchedules says which schedules order nothing as each time is refused. One that is paused is meant to order nothing.
+func (a *app) checkSchedules(all []store.Schedule) []control.Check {
+	refused := slices.DeleteFunc(slices.Clone(all), func(s store.Schedule) bool {
+		return s.State != store.ScheduleActive || s.Outcome.Is != store.FireRefused
+	})
+	if len(refused) == 0 {
+		return nil
+	}
+	first := refused[0]
+	text := fmt.Sprintf("%d of %d order nothing: %s is refused%s (%s: %s); see: %s", len(refused), len(all), first.Name, span(first.Outcome.Since, nil),
+		first.Outcome.Code, commands.OneLine(first.Outcome.Why), a.line("schedule", "list"))
+	return []control.Check{{Name: "refused schedules", Problem: text}}
 }
 
 // howMany of list is says yes to.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -110,4 +111,43 @@ func TestTwoHubsOrderWhatIsDueOnce(t *testing.T) {
 		d.make(t, n)
 		d.await(t, n+1)
 	}
+}
+
+// A schedule that is refused when it is due says so wherever it is shown, until it orders again or is paused.
+func TestAScheduleThatIsRefusedSaysSo(t *testing.T) {
+	t.Parallel()
+	d := startDue(t)
+	h := hand{t: t, dir: d.Hub.Dir, env: d.Hub.Env}
+	fires := 0
+	due := func() {
+		fires++
+		d.make(t, fires)
+		meshtest.Await(t, "that it was due", func() bool {
+			var n int
+			require.NoError(t, d.sql.QueryRow(t.Context(), `SELECT count(*) FROM schedule_fires`).Scan(&n))
+			return n == fires
+		})
+	}
+	listed := func(outcome string) {
+		require.Regexp(t, `(?m)^often +active .* `+outcome+`$`, h.do("schedule", "list"))
+	}
+	listed(`- +-`)
+	h.do("freeze", "--scope", "instance", "--reason", "bad deploy")
+	due()
+	due()
+
+	listed(`- +refused: FROZEN, since [-0-9]{10} [:0-9]{5} UTC`)
+	require.Regexp(t, `(?m)^outcome +refused: FROZEN, since .* UTC: .*bad deploy`, h.do("schedule", "show", "often"))
+	got := h.run("", "doctor")
+	require.Equal(t, 1, got.code)
+	require.Regexp(t, `(?m)^refused schedules +WRONG: 1 of 1 order nothing: often is refused \(since .*\) \(FROZEN: .*bad deploy.*\); see: .* schedule list$`, got.out)
+
+	h.do("schedule", "pause", "often", "--reason", "it is known")
+	require.NotContains(t, h.run("", "doctor").out, "refused schedules", "it is meant to order nothing")
+	h.do("schedule", "resume", "often")
+	h.do("unfreeze", "--scope", "instance", "--reason", "over")
+	due()
+
+	listed(`[-0-9]{10} [:0-9]{5} UTC +ordered`)
+	require.NotContains(t, h.run("", "doctor").out, "refused schedules")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/hub/cron"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) scheduleCommand() *cobra.Command {
@@ -40,7 +42,7 @@ func (a *app) scheduleCommand() *cobra.Command {
 }
 
 func (a *app) printSchedules(list []api.Schedule) error {
-	t := table{head: []string{"NAME", "STATE", "CRON", "ZONE", "NEXT", "LAST"}, wide: []string{"OVERLAP", "SPOKE", "BY", "AGENT"},
+	t := table{head: []string{"NAME", "STATE", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME"}, wide: []string{"OVERLAP", "SPOKE", "BY", "AGENT"},
 		empty: "no schedules yet; create one: " + a.self() + " schedule create NAME --cron '30 2 * * *' -- CMD"}
 	for _, v := range list {
 		next, last := time.Time{}, ""
@@ -51,7 +53,7 @@ func (a *app) printSchedules(list []api.Schedule) error {
 			last = commands.ShortID(v.LastTask)
 		}
 		t.names = append(t.names, v.Name)
-		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Cron, v.Zone, byClock(next, v.Zone), byClock(v.LastFiredAt, v.Zone), string(v.Overlap), spokeOf(v), v.CreatedBy, last})
+		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Cron, v.Zone, byClock(next, v.Zone), byClock(v.LastFiredAt, v.Zone), outcomeOf(v), string(v.Overlap), spokeOf(v), v.CreatedBy, last})
 	}
 	return printList(a, list, t)
 }
@@ -66,6 +68,14 @@ func byClock(at time.Time, zone string) string {
 		return "-"
 	}
 	return at.In(where).Format("2006-01-02 15:04 MST")
+}
+
+// outcomeOf says what became of a schedule last, and of refusals since when there was nothing else.
+func outcomeOf(v api.Schedule) string {
+	if v.Outcome != store.FireRefused {
+		return cmp.Or(v.Outcome, "-")
+	}
+	return fmt.Sprintf("refused: %s, since %s", v.OutcomeCode, byClock(v.OutcomeSince, v.Zone))
 }
 
 // spokeOf says where a schedule has its agents run.
@@ -99,6 +109,9 @@ func (a *app) printSchedule(v api.Schedule) error {
 	list.add("labels", commands.Labels(v.Labels).Text())
 	if v.LastTask != "" {
 		list.add("last", commands.ShortID(v.LastTask)+" at "+localTime(v.LastFiredAt))
+	}
+	if v.Outcome != "" {
+		list.add("outcome", strings.TrimSuffix(outcomeOf(v)+": "+v.OutcomeWhy, ": "))
 	}
 	list.add("created", localTime(v.CreatedAt)+" by "+v.CreatedBy)
 	for _, at := range v.Next {

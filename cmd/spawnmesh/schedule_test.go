@@ -20,7 +20,7 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 
 	made := h.do("schedule", "create", "nightly", "--cron", "30  2 * * mon-fri", "--zone", "Asia/Kathmandu", "--spoke", "attic", "--title", "backup", "--label", "app=web", "--env", "MODE=full", "--", "sh", "-c", "echo $MODE")
 	require.Regexp(t, `^schedule nightly was created, in the zone Asia/Kathmandu; due next: \w{3} [-0-9]{10} 02:30 \+0545 \(here .*\)\n$`, made)
-	require.Regexp(t, `(?m)^nightly +active +30 2 \* \* mon-fri +Asia/Kathmandu +[-0-9]{10} 02:30 \+0545 +-$`, h.do("schedule", "list"))
+	require.Regexp(t, `(?m)^nightly +active +30 2 \* \* mon-fri +Asia/Kathmandu +[-0-9]{10} 02:30 \+0545 +- +-$`, h.do("schedule", "list"))
 
 	id := strings.TrimSpace(h.do("schedule", "run", "nightly", "-o", "name"))
 	v := h.ends(id)

@@ -2512,6 +2512,18 @@ type Schedule struct {
 	// Note In the answer to its creation: what would keep its order from being given or started now.
 	Note string `json:"note,omitempty,omitzero"`
 
+	// Outcome What became of it last: ordered, skipped or refused; absent: it was not due yet.
+	Outcome string `json:"outcome,omitempty,omitzero"`
+
+	// OutcomeCode Why nothing was ordered.
+	OutcomeCode string `json:"outcome_code,omitempty,omitzero"`
+
+	// OutcomeSince Each time since then has had the same outcome and code.
+	OutcomeSince time.Time `json:"outcome_since,omitempty,omitzero"`
+
+	// OutcomeWhy That in words; a viewer gets none.
+	OutcomeWhy string `json:"outcome_why,omitempty,omitzero"`
+
 	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
 	Overlap Overlap `json:"overlap"`
 

@@ -38,7 +38,7 @@ func seenSchedule(ctx context.Context, v api.Schedule) api.Schedule {
 		return v
 	}
 	return api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: v.Overlap, State: v.State, Why: v.Why, Next: v.Next, LastFiredAt: v.LastFiredAt, LastTask: v.LastTask,
-		Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, Labels: v.Labels, Title: v.Title, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
+		Outcome: v.Outcome, OutcomeCode: v.OutcomeCode, OutcomeSince: v.OutcomeSince, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, Labels: v.Labels, Title: v.Title, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 }
 
 // seenFire is what became of a schedule, as who asks may see it: the words of a refusal may repeat the order.

@@ -127,7 +127,7 @@ func oneSchedule(ctx context.Context, v store.Schedule) api.OneScheduleJSONRespo
 func scheduleOf(ctx context.Context, v store.Schedule, n int) api.Schedule {
 	t := v.Template
 	s := api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: api.Overlap(v.Overlap), State: api.ScheduleState(v.State), Why: v.Why, Restored: v.Restored, Next: inUTC(hub.Upcoming(v, n)),
-		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
+		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, Outcome: v.Outcome.Is, OutcomeCode: string(v.Outcome.Code), OutcomeWhy: v.Outcome.Why, OutcomeSince: when(v.Outcome.Since), Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
 		CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 	if t.Spawn != nil { // else there is none
 		s.Title = t.Spawn.Title

@@ -1131,6 +1131,10 @@ CREATE TABLE schedules (
     next_due_at  timestamptz,                -- null = it is paused
     last_fired_at timestamptz,
     last_task    uuid,                       -- the last that it has ordered
+    outcome       text NOT NULL DEFAULT '',   -- what became of it last; empty = it was not due yet
+    outcome_code  text NOT NULL DEFAULT '',   -- why nothing was ordered
+    outcome_why   text NOT NULL DEFAULT '',
+    outcome_since timestamptz,                -- each time since then has had the same outcome and code
     created_by   text NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
