@@ -23,8 +23,11 @@ type Pause struct {
 	Expires time.Time // so long it waits for a task that is not here yet
 }
 
-// maxPauses is how often a task is paused. Each pause is told to who asked for the task, and what it is told is bounded.
-const maxPauses = 100
+// What is told to who asked for a task is bounded.
+const (
+	maxPauses = 100 // of a task, each of which is told
+	maxRetold = 100 // words about one that change nothing and are answered all the same
+)
 
 // A PauseRun is a pause whose task an attempt holds: its agent is to stand still, or to go on.
 type PauseRun struct {
@@ -192,9 +195,9 @@ func pauseEarly(ctx context.Context, tx *store.Tx, list []Request, out []Request
 }
 
 // tellAgain tells who asked for a task how it stands, although a word about it changed nothing: who asked may know it
-// otherwise, by what this host said after the backup that it was restored from. It counts as a pause, since each is told.
+// otherwise, by what this host said after the backup that it was restored from. It is no pause, and leaves all of those that are allowed.
 func (b *Backlog) tellAgain(ctx context.Context, tx *store.Tx, task, conn string) error {
-	tag, err := tx.Exec(ctx, `UPDATE pauses SET times = times + 1 WHERE task = $1 AND conn = $2 AND times < $3`, task, conn, maxPauses)
+	tag, err := tx.Exec(ctx, `UPDATE pauses SET again = again + 1 WHERE task = $1 AND conn = $2 AND again < $3`, task, conn, maxRetold)
 	if err != nil {
 		return fmt.Errorf("counting what is told of the pauses of task %s: %w", task, err)
 	}

@@ -116,7 +116,8 @@ func TestWhoMayPause(t *testing.T) {
 	require.Equal(t, commands.TooMany, commands.CodeOf(err))
 }
 
-// A word that changes nothing is answered by how the task stands, whether it waits or runs, and so often that its end is heard.
+// A word that changes nothing is answered by how the task stands, whether it waits or runs, and so often that its end is heard. However
+// often it is said, the agent can be paused: it is no pause.
 func TestAPauseThatChangesNothingIsTold(t *testing.T) {
 	t.Parallel()
 	for name, on := range map[string]bool{"pause": true, "resume": false} {
@@ -155,7 +156,12 @@ func TestAPauseThatChangesNothingIsTold(t *testing.T) {
 
 				require.Equal(t, 2, told)
 				say(200)
-				require.Equal(t, 100, told)
+				changed := map[bool]int{true: 1}[on]
+				require.Equal(t, changed+100, told)
+				for _, word.Paused = range []bool{false, true, false} {
+					say(1)
+				}
+				require.Equal(t, changed+102+changed, told, "each change is told, and nothing else")
 			})
 		}
 	}

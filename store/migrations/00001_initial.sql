@@ -356,6 +356,7 @@ CREATE TABLE pauses (
     actor   text NOT NULL,
     at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     times   int NOT NULL,               -- that it was paused, which are bounded: each is told
+    again   int NOT NULL DEFAULT 0,     -- that it was told how it stands although nothing changed, which are bounded, too
     early   timestamptz,                -- goes after this, should its task not come; null = that is here
     PRIMARY KEY (task, conn)
 );
