@@ -50,7 +50,7 @@ var Kinds = []Kind{
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
 		prune: removing("events", oldEvents)},
 	{Name: "deliveries", Since: "its webhook has it, or it was given up", Default: 7 * day, Least: time.Hour, tables: []string{"webhook_deliveries"},
-		prune: removing("webhook_deliveries", `SELECT ctid FROM webhook_deliveries WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`)},
+		prune: counting(deleting("webhook_deliveries", `SELECT ctid FROM webhook_deliveries WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`), deleting("webhook_deliveries", ofNobody("webhook_deliveries", "webhook", "webhooks")))},
 	{Name: "kills", Since: "the kill or pause expired, and its task is gone or never came", Default: day, Least: inboxMargin, tables: []string{"kills", "pauses"},
 		prune: counting(
 			deleting("kills", `SELECT ctid FROM kills WHERE tombstone AND exp < statement_timestamp() - $1::interval ORDER BY exp`),
@@ -77,7 +77,7 @@ var Kinds = []Kind{
 	{Name: "grant-keys", Since: "it verified nothing more", Default: day, Least: inboxMargin, tables: []string{"grant_keys"},
 		prune: removing("grant_keys", `SELECT ctid FROM grant_keys WHERE verifies_until < statement_timestamp() - $1::interval`)},
 	{Name: "budget-sums", Since: "the budget was removed", AtOnce: true, tables: []string{"budget_shards", "charges"},
-		prune: counting(deleting("budget_shards", ofNoBudget("budget_shards")), deleting("charges", ofNoBudget("charges")))},
+		prune: counting(deleting("budget_shards", ofNobody("budget_shards", "budget", "budgets")), deleting("charges", ofNobody("charges", "budget", "budgets")))},
 	{Name: "counts", Since: "nothing is counted any more", AtOnce: true, tables: []string{"counts"},
 		prune: `WITH empty AS (
 				DELETE FROM counts WHERE n = 0 AND (workspace, lane, what) IN (
@@ -141,13 +141,13 @@ const emptyEnvelopes = `
 // the others, and a statement has to use each.
 const anyAge = `$1 >= interval '0'`
 
-// ofNoBudget finds rows of budgets that are gone, at once. It steps through an index
-// that begins with the budget, from one to the next: charges are many.
-func ofNoBudget(table string) string {
-	return fmt.Sprintf(`WITH RECURSIVE of (budget) AS (
-			SELECT min(budget) FROM %[1]s UNION ALL SELECT (SELECT min(budget) FROM %[1]s WHERE budget > of.budget) FROM of WHERE budget IS NOT NULL
-		) SELECT x.ctid FROM of, LATERAL (SELECT ctid FROM %[1]s WHERE budget = of.budget AND %[2]s LIMIT $2) AS x
-		WHERE NOT EXISTS (SELECT FROM budgets WHERE id = of.budget)`, table, anyAge)
+// ofNobody finds rows of a table whose owner, that a column names, is gone, at once. It steps through an index
+// that begins with the column, from one owner to the next: the rows of each are many.
+func ofNobody(table, column, owners string) string {
+	return fmt.Sprintf(`WITH RECURSIVE of (id) AS (
+			(SELECT %[2]s FROM %[1]s ORDER BY %[2]s LIMIT 1) UNION ALL SELECT (SELECT %[2]s FROM %[1]s WHERE %[2]s > of.id ORDER BY %[2]s LIMIT 1) FROM of WHERE id IS NOT NULL
+		) SELECT x.ctid FROM (SELECT id FROM of WHERE id IS NOT NULL AND NOT EXISTS (SELECT FROM %[3]s o WHERE o.id = of.id) OFFSET 0) AS gone,
+			LATERAL (SELECT ctid FROM %[1]s WHERE %[2]s = gone.id AND %[4]s LIMIT $2) AS x`, table, column, owners, anyAge)
 }
 
 // removing is a statement that removes the rows whose places choose finds.

@@ -27,7 +27,7 @@ type Message struct {
 type Planner struct {
 	Wants func(w Webhook, e Event) bool // whether it is told of e
 	Tell  func(e Event) Message
-	Gap   func(from, to int64, at time.Time) Message // events with these numbers are not told
+	Gap   func(from, to int64, at time.Time) Message // events with these numbers may not have been told
 	After int64                                      // of those with room is served who is least far, but further than this: all take turns
 }
 

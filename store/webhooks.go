@@ -171,7 +171,8 @@ func (db *DB) RotateWebhook(ctx context.Context, text, key string, overlap time.
 	})
 }
 
-// RemoveWebhook forgets a webhook, and what it was told.
+// RemoveWebhook forgets a webhook. What it was told may be much, and goes as rows are pruned: whoever plans deliveries to others waits for
+// this.
 func (db *DB) RemoveWebhook(ctx context.Context, text, actor string) (w Webhook, err error) {
 	err = db.Tx(ctx, "deleting a webhook", func(ctx context.Context, tx *Tx) error {
 		if w, err = oneWebhook(ctx, tx, `(`+byName+`) FOR UPDATE`, text); err != nil {

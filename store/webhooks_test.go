@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -40,4 +41,62 @@ func TestADisabledWebhookIsToldWhatItMissed(t *testing.T) {
 	require.NoError(t, err)
 
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND type = 'gap' AND first = $1`, first))
+}
+
+// What is sent again was told once: it is in no gap, unless it waited to be told the first time.
+func TestWhatIsSentAgainIsNoGap(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		outcome string // of its first delivery
+		gap     int    // how many of the events are in the gap then
+	}{"delivered": {store.DeliveryDelivered, 0}, "failed": {store.DeliveryFailed, 3}, "pending": {store.DeliveryPending, 3}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := scene{t, storetest.NewSide(t, 1, 2)}
+			webhook := s.planned()
+			require.NoError(t, s.Exec(`UPDATE webhook_deliveries SET state = 'delivered', ended_at = clock_timestamp()`))
+			require.NoError(t, s.Exec(`UPDATE webhook_deliveries SET state = $1, ended_at = CASE WHEN $1 <> 'pending' THEN clock_timestamp() END WHERE first = (SELECT min(first) FROM webhook_deliveries)`, tt.outcome))
+			list, err := s.DB.Deliveries(t.Context(), webhook, 0, 10)
+			require.NoError(t, err)
+			for range 2 { // the second time before the first was tried
+				_, err = s.DB.ResendDelivery(t.Context(), "pager", list[2].ID, "test")
+				require.NoError(t, err)
+			}
+
+			_, err = s.DB.DisableWebhook(t.Context(), "pager", "too loud", "test")
+			require.NoError(t, err)
+
+			require.Equal(t, tt.gap, s.Count(t, `SELECT count(*) FROM events e, webhooks w WHERE e.seq BETWEEN w.given_up AND w.cursor`))
+		})
+	}
+}
+
+// A webhook that is deleted is gone at once, and its name is free. What it was told goes as rows are pruned: whoever plans
+// deliveries to others waits for none of it.
+func TestADeletedWebhookLeavesItsDeliveriesToPruning(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	gone := s.planned()
+	require.NoError(t, s.Exec(`INSERT INTO webhook_deliveries (id, webhook, type, body, at, state, ended_at)
+		SELECT 'old-' || n, $1, 'task', '{}', now(), 'delivered', now() FROM generate_series(1, 6000) AS n`, gone))
+
+	_, err := s.DB.RemoveWebhook(t.Context(), "pager", "test")
+
+	require.NoError(t, err)
+	require.Equal(t, 6003, s.Count(t, `SELECT count(*) FROM webhook_deliveries`))
+	_, err = s.DB.FindWebhook(t.Context(), gone)
+	require.Equal(t, commands.NotFound, commands.CodeOf(err))
+	next := s.hooked()
+	_, err = s.DB.PlanDeliveries(t.Context(), aPlanner)
+	require.NoError(t, err)
+	list, err := s.DB.ClaimDeliveries(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	for _, trial := range list {
+		require.Equal(t, next, trial.Webhook.ID)
+	}
+	removed, err := s.DB.Prune(t.Context(), 0, time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, int64(6003), removed["deliveries"])
+	require.Equal(t, 3, s.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE webhook = $1`, next))
 }

@@ -18,12 +18,12 @@ func (db *DB) DisableWebhook(ctx context.Context, text, reason, actor string) (W
 	})
 }
 
-// disableWebhook gives up what w was to be told: whoever enables it gets the numbers of the events that it was not told of,
-// and what was given up here can be sent again.
+// disableWebhook gives up what w was to be told, which can be sent again. From the first event of these on it may not have been told:
+// whoever enables it says so. What it was told once, and is sent again, is none of them.
 func disableWebhook(ctx context.Context, tx *Tx, w Webhook, why, actor string) error {
 	tx.Audit(AuditRow{Actor: actor, Action: "webhook.disabled", Object: w.Name, Why: why})
 	tx.Queue(`UPDATE webhooks SET state = 'disabled', why = $2, failures = 0, failing_since = NULL, held_until = NULL, updated_at = clock_timestamp(),
-		given_up = (SELECT min(first) FROM webhook_deliveries WHERE webhook = $1 AND state = 'pending') WHERE id = $1`, w.ID, why)
+		given_up = (SELECT min(first) FROM webhook_deliveries WHERE webhook = $1 AND state = 'pending' AND NOT told) WHERE id = $1`, w.ID, why)
 	_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'failed', error = 'the webhook was disabled', leased_until = NULL, ended_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending'`, w.ID)
 	return err
 }
@@ -48,7 +48,7 @@ func disableRestored(ctx context.Context, tx *Tx) error {
 	return nil
 }
 
-// EnableWebhook lets a webhook be told of what happens from now on. First it is told which events it was not told of, and
+// EnableWebhook lets a webhook be told of what happens from now on. First it is told which events it may not have been told of, and
 // whether the database is one from before since.
 func (db *DB) EnableWebhook(ctx context.Context, text, reason, actor string, p Planner) (Webhook, error) {
 	return db.holdingWebhook(ctx, "enabling a webhook", byName, text, func(ctx context.Context, tx *Tx, w Webhook) error {

@@ -4208,7 +4208,7 @@ type ClientInterface interface {
 	// ChangeWebhookWithBody Disable a webhook, or enable it again
 	//
 	// What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-	// events.gap, which events it was not told of.
+	// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4218,7 +4218,7 @@ type ClientInterface interface {
 	// ChangeWebhook Disable a webhook, or enable it again
 	//
 	// What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-	// events.gap, which events it was not told of.
+	// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6171,7 +6171,7 @@ func (c *Client) GetWebhook(ctx context.Context, webhook WebhookName, reqEditors
 // ChangeWebhookWithBody Disable a webhook, or enable it again
 //
 // What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-// events.gap, which events it was not told of.
+// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6191,7 +6191,7 @@ func (c *Client) ChangeWebhookWithBody(ctx context.Context, webhook WebhookName,
 // ChangeWebhook Disable a webhook, or enable it again
 //
 // What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-// events.gap, which events it was not told of.
+// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13045,7 +13045,7 @@ type ClientWithResponsesInterface interface {
 	// ChangeWebhookWithBodyWithResponse Disable a webhook, or enable it again
 	//
 	// What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-	// events.gap, which events it was not told of.
+	// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13055,7 +13055,7 @@ type ClientWithResponsesInterface interface {
 	// ChangeWebhookWithResponse Disable a webhook, or enable it again
 	//
 	// What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-	// events.gap, which events it was not told of.
+	// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -19776,7 +19776,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhoo
 // ChangeWebhookWithBodyWithResponse Disable a webhook, or enable it again
 //
 // What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-// events.gap, which events it was not told of.
+// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -19792,7 +19792,7 @@ func (c *ClientWithResponses) ChangeWebhookWithBodyWithResponse(ctx context.Cont
 // ChangeWebhookWithResponse Disable a webhook, or enable it again
 //
 // What waits for a webhook that is disabled is given up, and can be sent again. One that is enabled is told of what happens from now on, and first, with the type
-// events.gap, which events it was not told of.
+// events.gap, which events it may not have been told of: those from the first that waited, of which others after it can have been told.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -25,7 +25,7 @@ var Types = []string{TaskStatusChanged, AgentProgress, AgentOverrun, ConnectionS
 
 // What each is told, whatever it wants.
 const (
-	eventsGap      = "events.gap"      // events with these numbers are not told
+	eventsGap      = "events.gap"      // events with these numbers may not have been told
 	eventsRestored = "events.restored" // the database is one from before
 	webhookTest    = "webhook.test"
 )

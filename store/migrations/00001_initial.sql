@@ -1431,7 +1431,7 @@ CREATE TABLE webhooks (
 CREATE TABLE webhook_deliveries (
     n             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id            text NOT NULL CONSTRAINT an_event_is_delivered_once UNIQUE,   -- as the receiver is told: of webhook and event
-    webhook       uuid NOT NULL REFERENCES webhooks ON DELETE CASCADE,
+    webhook       uuid NOT NULL,                -- who makes one holds its webhook; of one that was deleted they go as rows are pruned, since they are many
     first         bigint,                       -- number of the event, or of the first of those of which it tells; null = a test
     type          text NOT NULL,
     body          text NOT NULL,
@@ -1443,6 +1443,7 @@ CREATE TABLE webhook_deliveries (
     leased_until  timestamptz,                  -- somebody tries it
     status        int NOT NULL DEFAULT 0,       -- of the last answer; 0 = there was none
     error         text NOT NULL DEFAULT '',     -- of the last try
+    told          boolean NOT NULL DEFAULT false,   -- it was delivered before, and is sent again
     ended_at      timestamptz,
     CONSTRAINT pending_has_not_ended CHECK ((state = 'pending') = (ended_at IS NULL))
 ) WITH (fillfactor = 70);
