@@ -37,6 +37,7 @@ func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*s
 // judge asks the policy about a spawn. One that asks for a task again which is here was
 // allowed in its time; the policy is asked once more when the task starts.
 func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused {
+	s.lookForBegun(m.Task())
 	if status, ok := m.Body.(*commands.Status); ok {
 		m.Reasons = s.reasons(ctx, m.Conn, status.Task)
 	}

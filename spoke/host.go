@@ -269,6 +269,7 @@ func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor str
 	if err != nil || a.State.Terminal() {
 		return v, err
 	}
+	s.lookForBegun(a.Task)
 	run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: k, ID: uuid.Must(uuid.NewV7()).String(), Actor: actor})
 	if err != nil {
 		return v, err

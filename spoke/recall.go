@@ -12,15 +12,17 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
+// maxAttempt is more than the attempts of any task: 100 each after failures, losses and limits, and ten retries by hand of them all.
+const maxAttempt = 10_000
+
 // A spoke that was restored from a backup may have run what its database still
 // has to run. Three things keep that from happening again: the hub is asked what
 // this spoke has said, and until it answers nothing of it is claimed; an attempt
 // that had started is taken over and never started; and so is one whose
-// directory is there.
+// directory is there. A word about such an attempt before that is carried out on it, too.
 
 // takeRecalled takes in what a hub recalls of this spoke's words.
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
-	s.restored.Store(true)
 	tasks := slices.Clone(r.Tasks)
 	for i, t := range tasks {
 		if last := s.lastAttempt(t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
@@ -47,11 +49,48 @@ func (s *Spoke) takeBack(ctx context.Context) error {
 	return s.backlog.TakeBack(ctx, ran)
 }
 
-// lastAttempt is the highest number of an attempt of a task that has a directory here; 0 = none.
+// findBegun notes the last attempts that have a directory here, of all agents that wait: a hub that
+// ends ends them in one transaction, which looks at no disk.
+func (s *Spoke) findBegun(ctx context.Context) error {
+	if !s.backlog.Restored() {
+		return nil
+	}
+	conns, err := s.DB.Connections(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range conns {
+		after := ""
+		for {
+			list, err := s.backlog.WaitingAgents(ctx, c.ID, after)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				break
+			}
+			for _, a := range list {
+				s.lookForBegun(a.Task)
+			}
+			after = list[len(list)-1].Task
+		}
+	}
+	return nil
+}
+
+// lookForBegun is findBegun for a task that somebody says a word about. It comes before the transaction of that word.
+func (s *Spoke) lookForBegun(task string) {
+	if s.backlog.Restored() && s.live.get(task) == nil {
+		s.backlog.NoteBegun(task, s.lastAttempt(task))
+	}
+}
+
+// lastAttempt is the highest number of an attempt of a task that has a directory here; 0 = none. What no task comes to is none: an
+// agent that is not kept from it may make directories.
 func (s *Spoke) lastAttempt(task string) (last int) {
 	entries, _ := os.ReadDir(agentDir(s.Dir, task)) // where there is none, or it cannot be read, nothing is known of it
 	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil {
+		if n, err := strconv.Atoi(e.Name()); err == nil && n <= maxAttempt {
 			last = max(last, n)
 		}
 	}

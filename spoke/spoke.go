@@ -98,7 +98,6 @@ type Spoke struct {
 	stuck    stuck        // directories of old attempts that cannot be removed
 	kept     stuck        // users of agents that are over
 	news     bell         // what agents wait for may have happened
-	restored atomic.Bool  // something may be known of attempts from before a restore
 	claims   streak.Failures
 	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
@@ -166,15 +165,16 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	g.Go(func() error { return s.progress.Run(late) })
 	g.Go(func() error { return s.renew(late) })
 	g.Go(func() error { return s.output.Run(late) })
-	recalled, err := s.backlog.AnyRecalled(ctx)
-	if err != nil {
+	if err := s.backlog.LookForRestore(ctx); err != nil {
 		return err
 	}
-	s.restored.Store(recalled)
 	if err := s.reconcile(ctx, late); err != nil {
 		return err
 	}
 	if err := s.takeBack(ctx); err != nil {
+		return err
+	}
+	if err := s.findBegun(ctx); err != nil {
 		return err
 	}
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.work.Send,
@@ -185,7 +185,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 		if c != store.PerhapsLost { // the sweep looks by itself after a while, and says what is ready
 			s.written.Send()
 		}
-		if c == store.ByAnother {
+		if c == store.ByAnother || s.backlog.Opened() {
 			s.work.Send()
 		}
 	})

@@ -73,9 +73,9 @@ func (s *Spoke) awaitWork(ctx context.Context, failed bool) bool {
 
 // claimOrTakeOver claims, and reports whether there may be more. After a claim that
 // failed it first looks for what that one took: its answer may have been lost, and
-// nobody else takes it back.
+// nobody else takes it back. So it does for attempts that somebody else has opened.
 func (s *Spoke) claimOrTakeOver(ctx, late context.Context) (more bool, err error) {
-	if s.unsure {
+	if s.unsure || s.backlog.Opened() {
 		if err := s.reconcile(ctx, late); err != nil {
 			return false, err
 		}
@@ -132,7 +132,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 // pasts returns what is known of claimed tasks from before a restore: a database that was
 // restored from a backup gives out attempts once more.
 func (s *Spoke) pasts(ctx context.Context, list []backlog.Claimed) (map[string]backlog.Past, error) {
-	if len(list) == 0 || !s.restored.Load() {
+	if len(list) == 0 || !s.backlog.Restored() {
 		return nil, nil
 	}
 	tasks := make([]string, len(list))
@@ -226,12 +226,16 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 	}
 	taken := 0
 	for _, o := range open {
+		s.backlog.TakenOver(o.Fence.Task)
 		if r := s.live.get(o.Fence.Task); r != nil && r.fence.Attempt == o.Fence.Attempt {
 			continue
 		}
 		taken++
 		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID,
-			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age), seen: o.Renewed}
+			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age)}
+		if o.Started { // else nobody has seen its agent
+			r.seen = o.Renewed
+		}
 		s.live.add(r)
 		s.attempts.Go(func() { s.takeOver(late, r) })
 	}

@@ -24,6 +24,7 @@ type Backlog struct {
 	lanes     laneNames
 	claimers  claimerNotes
 	starts    starts
+	begun     begun
 	listeners *listeners
 	waits     atomic.Bool  // see Waits
 	pruned    atomic.Int64 // when this process last asked for it, in seconds of Unix time

@@ -107,7 +107,7 @@ func unknownTask(task string) error {
 // Kill does what can be done at once about a task that NoteKill found in state:
 // one that has ended is told once more, one that does not run is cancelled, and
 // one that runs loses its lease, so that nothing its worker writes counts any
-// more. That one the caller ends, by the answer.
+// more. That one the caller ends, by the answer. So does one that waits and had begun before a restore.
 func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands.State) (*KillRun, error) {
 	waits := commands.May(state, commands.Cancelled, commands.ByCancel)
 	if state == commands.AwaitingInput || state == commands.Paused {
@@ -116,6 +116,13 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 			return nil, err
 		}
 		waits = !leased
+	}
+	if waits {
+		opened, err := b.openBegun(ctx, tx, []string{k.Task})
+		if err != nil {
+			return nil, err
+		}
+		waits = len(opened) == 0
 	}
 	switch {
 	case state.Terminal():
@@ -196,7 +203,7 @@ func (b *Backlog) PendingKill(ctx context.Context, task string) (k KillRun, ok b
 
 // RevokeWork ends what connection conn asked for, in the transaction that ends
 // the connection: what waits is cancelled, what was claimed loses its lease and is
-// found by [Backlog.RevokedRuns]. Without kill what runs keeps it, and is not tried
+// found by [Backlog.RevokedRuns]. What had begun before a restore runs. Without kill what runs keeps it, and is not tried
 // again after its end. Results are kept and not sent.
 func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kill bool) error {
 	held, err := collect[string](tx.Query(ctx, `SELECT task::text FROM leases WHERE conn = $1 ORDER BY task FOR UPDATE`, conn))
@@ -208,7 +215,11 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}
-	if len(waiting) > 0 {
+	begun, err := b.openBegun(ctx, tx, waiting)
+	if err != nil {
+		return err
+	}
+	if waiting = without(waiting, begun); len(waiting) > 0 {
 		done, err := b.cancelWaiting(ctx, tx, "self", waiting, commands.LinkRevoked)
 		if err != nil {
 			return err
@@ -224,12 +235,12 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 			return err
 		}
 	}
-	if !kill {
-		if _, err := tx.Exec(ctx, statement("last_attempts"), held); err != nil {
+	if held = append(held, begun...); !kill {
+		if _, err := tx.Exec(ctx, statement("last_attempts"), held, begun); err != nil {
 			return fmt.Errorf("making the attempts of a connection the last ones: %w", err)
 		}
 	}
-	if _, err = tx.Exec(ctx, statement("revoke_leases"), held, kill); err != nil {
+	if _, err = tx.Exec(ctx, statement("revoke_leases"), held, kill, begun); err != nil {
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}
 	return nil

@@ -43,6 +43,15 @@ func (b *Backlog) Pause(ctx context.Context, tx *store.Tx, p Pause) (state comma
 	if err != nil || state.Terminal() {
 		return state, nil, err
 	}
+	if !leased && state != "" {
+		opened, err := b.openBegun(ctx, tx, []string{p.Task})
+		if err != nil {
+			return "", nil, err
+		}
+		if leased = len(opened) > 0; leased {
+			state = commands.Claimed
+		}
+	}
 	fresh, err := notePause(ctx, tx, p, conn, state == "")
 	switch {
 	case err != nil || !fresh:
@@ -174,8 +183,9 @@ func earlyPauses(tx *store.Tx, list []Request, early map[string]bool) {
 	})
 }
 
-// pauseEarly pauses those of the list's new tasks that are to be since before they came.
-func pauseEarly(ctx context.Context, tx *store.Tx, list []Request, out []Requested, early map[string]bool) error {
+// pauseEarly pauses those of the list's new tasks that are to be since before they came. What had begun before a restore stands still
+// when it is taken over.
+func (b *Backlog) pauseEarly(ctx context.Context, tx *store.Tx, list []Request, out []Requested, early map[string]bool) error {
 	var tasks []string
 	for i, r := range list {
 		if early[r.Spawn.Task] && out[i].State == commands.Queued && !out[i].Known {
@@ -187,6 +197,13 @@ func pauseEarly(ctx context.Context, tx *store.Tx, list []Request, out []Request
 	}
 	if _, err := tx.Exec(ctx, `UPDATE pauses SET early = NULL WHERE task = ANY ($1::uuid[])`, tasks); err != nil {
 		return fmt.Errorf("pausing tasks: %w", err)
+	}
+	opened, err := b.openBegun(ctx, tx, tasks)
+	if err != nil {
+		return err
+	}
+	if tasks = without(tasks, opened); len(tasks) == 0 {
+		return nil
 	}
 	if _, err := pull(ctx, tx, tasks); err != nil {
 		return err

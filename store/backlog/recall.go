@@ -35,20 +35,13 @@ func (b *Backlog) Pasts(ctx context.Context, tasks []string) (map[string]Past, e
 	return pasts, err
 }
 
-// AnyRecalled reports whether anything is known of attempts from before a restore.
-func (b *Backlog) AnyRecalled(ctx context.Context) (any bool, err error) {
-	err = b.db.Read(ctx, "looking for what was recalled", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM recalled)`).Scan(&any)
-	})
-	return any, err
-}
-
 // Recall takes in how tasks of connection conn stand, as their asker recalls, in
 // a transaction of its caller. What has ended there ends here too, with the same
 // outcome. What had started is noted, so that it is taken over
 // and not started again. A task that is not here, runs there and will not be asked
 // for again ends there: its asker is told.
 func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
+	b.begun.restored.Store(true)
 	here, err := holdRecalled(ctx, tx, conn, list)
 	if err != nil {
 		return err

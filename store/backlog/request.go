@@ -49,10 +49,13 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 	buried, fresh, early := map[string]string{}, map[string]bool{}, map[string]bool{}
 	tombstones(tx, list, buried)
 	earlyPauses(tx, list, early)
-	if err := b.insertRequests(ctx, tx, list, fresh); err != nil {
+	if err := b.insertRequests(ctx, tx, list, false, fresh); err != nil {
 		return nil, err
 	}
 	if err := tx.Flush(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.unbury(ctx, tx, list, buried, fresh, early); err != nil {
 		return nil, err
 	}
 	var again []int
@@ -68,7 +71,7 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 			again = append(again, i)
 		}
 	}
-	if err := pauseEarly(ctx, tx, list, out, early); err != nil {
+	if err := b.pauseEarly(ctx, tx, list, out, early); err != nil {
 		return nil, err
 	}
 	return out, requestAgain(ctx, tx, list, again, out)
@@ -115,8 +118,8 @@ func tombstones(tx *store.Tx, list []Request, buried map[string]string) {
 }
 
 // insertRequests queues the insertion of tasks that were not killed before they
-// arrived, their bodies and their places in ready, and says which were new.
-func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Request, fresh map[string]bool) error {
+// arrived, or of all, their bodies and their places in ready, and says which were new.
+func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Request, all bool, fresh map[string]bool) error {
 	var id, conn, title, command []string
 	var classes, priority, retries, losses []int
 	var backoff []int64
@@ -142,7 +145,7 @@ func (b *Backlog) insertRequests(ctx context.Context, tx *store.Tx, list []Reque
 		losses, backoff = append(losses, s.Losses()), append(backoff, s.BackoffMS)
 		spec, expires = append(spec, raw), append(expires, r.Expires)
 	}
-	tx.Queue(statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace, backoff).Query(func(rows pgx.Rows) error {
+	tx.Queue(statement("request_tasks"), id, conn, title, command, digest, classes, priority, retries, spec, expires, losses, DefaultLane, MainWorkspace, backoff, all).Query(func(rows pgx.Rows) error {
 		task := ""
 		if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { fresh[task] = true; return nil }); err != nil {
 			return fmt.Errorf("filling the backlog: %w", err)

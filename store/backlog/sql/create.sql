@@ -74,7 +74,7 @@ WITH new AS (
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, backoff, max_losses, expires_at, attempt)
     SELECT id, conn, title, command, digest, class, $12, priority, retries, nullif(backoff, 0) * interval '1 millisecond', losses, expires_at, coalesce((SELECT r.attempt - (NOT r.over)::int FROM recalled r WHERE r.task = id), 0) FROM new
-    WHERE new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id
+    WHERE $15::boolean OR new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
     -- A test of membership, and no join: without hash joins that would compare each with each.

@@ -20,14 +20,15 @@ SELECT l.attempt, l.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS 
 FROM leases l LEFT JOIN kills k ON k.task = l.task AND k.cancel <> 'after'
 WHERE l.task = $1 AND (is_kill(l.reason) OR k.task IS NOT NULL) GROUP BY l.attempt, l.epoch, l.reason
 
+-- Of $3 it is known that they have started.
 -- name: revoke_leases
 UPDATE leases SET epoch = epoch + 1, reason = CASE WHEN is_kill(reason) THEN reason ELSE 'link_revoked' END
-WHERE task = ANY ($1::uuid[]) AND (started_at IS NULL OR $2)
+WHERE task = ANY ($1::uuid[]) AND (started_at IS NULL AND (task = ANY ($3::uuid[])) IS NOT TRUE OR $2)
 
 -- What runs ends for good, whatever its end: retries are spent, and so is all else that leads to another attempt.
 -- name: last_attempts
 UPDATE tasks t SET max_retries = retries, max_losses = least(max_losses, retries), reclaims = 100, parks = 100, updated_at = clock_timestamp()
-FROM leases l WHERE l.task = ANY ($1::uuid[]) AND l.started_at IS NOT NULL AND t.id = l.task
+FROM leases l WHERE l.task = ANY ($1::uuid[]) AND (l.started_at IS NOT NULL OR l.task = ANY ($2::uuid[])) AND t.id = l.task
 
 -- name: answer_kills
 WITH done AS (
