@@ -89,7 +89,7 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 		if err := keepKills(ctx, tx, from, batch); err != nil {
 			return err
 		}
-		return keepInquiries(ctx, tx, batch)
+		return keepInquiries(ctx, tx, from, batch)
 	}
 }
 

@@ -262,6 +262,31 @@ func TestARefusedAnswer(t *testing.T) {
 	}
 }
 
+// An answer that comes too late is in the audit as refused, once, with the answer that stands, whichever word comes first.
+func TestARefusedAnswerIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	q := asked(task)
+	takenIn(t, p, reports(t, p, task, q)...)
+	p.Hub.Due(t)
+	require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "allow", By: "ann", Reason: "host away"}))
+	order := p.Spoke.Read(t, p.Hub.Due(t)...)[0]
+	takenIn(t, p, reports(t, p, task, &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "deny", By: "bob", At: q.At})...)
+	for range 2 {
+		require.NoError(t, p.Spoke.DB.Tx(t.Context(), "refusing", func(_ context.Context, tx *store.Tx) error {
+			order.Refuse(tx, commands.Refuse(commands.Conflict, "bob has answered deny"))
+			return nil
+		}))
+	}
+
+	takenIn(t, p, p.Hub.Read(t, p.Spoke.Due(t)...)...)
+
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_refused'`))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_refused' AND object = $1 AND code = 'CONFLICT' AND why = 'bob has answered deny' AND actor = $2 AND conn = $3`,
+		task, string(p.Spoke.Self()), p.Hub.Conn.ID))
+}
+
 // A deadline that no order lives to see, which an earlier version took, can be answered.
 func TestAQuestionWithADistantDeadlineIsAnswered(t *testing.T) {
 	t.Parallel()

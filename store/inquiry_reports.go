@@ -11,7 +11,7 @@ import (
 
 // keepInquiries keeps what a spoke says of questions, after the mirrors were moved: what is not about an agent of its own is
 // refused by then. Reports may come in any order: the newest one counts.
-func keepInquiries(ctx context.Context, tx *Tx, batch []*Incoming) error {
+func keepInquiries(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 	for _, m := range batch {
 		var err error
 		told := m.Code == "" && m.Effect == nil // as an answer to the order of its agent
@@ -25,7 +25,7 @@ func keepInquiries(ctx context.Context, tx *Tx, batch []*Incoming) error {
 				err = closeInquiry(ctx, tx, m, b)
 			}
 		case *commands.RefusedBody:
-			err = answerRefused(ctx, tx, m, b)
+			err = answerRefused(ctx, tx, from, m, b)
 		}
 		if err != nil {
 			return fmt.Errorf("keeping questions of agents: %w", err)
@@ -79,17 +79,25 @@ func closeInquiry(ctx context.Context, tx *Tx, m *Incoming, a *commands.Answered
 	return err
 }
 
-// answerRefused notes that an answer had no effect. A question that its spoke does not know is closed; what else
-// became of it the spoke tells itself.
-func answerRefused(ctx context.Context, tx *Tx, m *Incoming, b *commands.RefusedBody) error {
+// answerRefused notes that an answer had no effect, and puts it into the audit, once, with the words of the spoke: they say which
+// answer stands. A question that its spoke does not know is closed; what else became of it the spoke tells itself.
+func answerRefused(ctx context.Context, tx *Tx, from Standing, m *Incoming, b *commands.RefusedBody) error {
 	if m.Effect != commands.AnswerKind {
 		return nil
+	}
+	if _, err := tx.Exec(ctx, auditAnswerRefused, m.Header.Re.ID, m.Conn, string(from.Peer), b.Code, commands.CleanReason(b.Why)); err != nil {
+		return err
 	}
 	gone := b.Code == commands.NotFound || b.Code == commands.UnknownTask
 	_, err := tx.Exec(ctx, `UPDATE inquiries SET command = NULL, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
 		WHERE conn = $1 AND command = $2 AND outcome IS NULL`, m.Conn, m.Header.Re.ID, commands.CleanReason(b.Why), gone)
 	return err
 }
+
+// auditAnswerRefused is about the answer $1, which the audit has as the message.
+const auditAnswerRefused = `
+	INSERT INTO audit (actor, action, object, code, why, conn, message) SELECT $3, 'task.answer_refused', o.task::text, $4, $5, o.conn, o.id FROM outbox o
+	WHERE o.id = $1 AND (o.conn = $2) IS TRUE AND NOT EXISTS (SELECT FROM audit a WHERE a.object = o.task::text AND a.workspace = '' AND a.action = 'task.answer_refused' AND a.message = o.id)`
 
 // CloseInquiries closes what agents have asked that have ended, a bounded number, and says how many. Who reads one sees that
 // before, so no end of an agent waits for this.
