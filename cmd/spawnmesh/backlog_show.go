@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -29,7 +30,11 @@ func (a *app) backlogShowCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printTask(taskFrom(t))
+				keeps, err := a.keptBy(ctx, c, t)
+				if err != nil {
+					return err
+				}
+				return a.printTask(taskFrom(t), keeps)
 			})
 		},
 	}
@@ -37,7 +42,20 @@ func (a *app) backlogShowCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) printTask(t backlog.Task) error {
+// keptBy says for people who has paused or blocked t, and why; "" of another task.
+func (a *app) keptBy(ctx context.Context, c *control.Client, t api.BacklogTask) (string, error) {
+	if s := commands.State(t.State); !a.forPeople() || s != commands.Paused && s != commands.Blocked {
+		return "", nil
+	}
+	w, err := control.Answer(c.API().ExplainBacklogTaskWithResponse(ctx, a.workspace, t.ID))
+	if err != nil || len(w.Reasons) == 0 {
+		return "", err
+	}
+	return w.Reasons[0].Text, nil
+}
+
+// printTask shows a task. keeps says in words what keeps it.
+func (a *app) printTask(t backlog.Task, keeps string) error {
 	if !a.forPeople() {
 		return a.print(t, []any{t}, table{names: []string{t.Ref()}})
 	}
@@ -46,6 +64,7 @@ func (a *app) printTask(t backlog.Task) error {
 	list.add("id", t.ID)
 	list.add("title", t.Title)
 	list.add("status", string(t.Status)+stateIn(t))
+	list.add("why", keeps)
 	list.add("waits for", waitsFor(t))
 	list.add("depends on", strings.Join(t.DependsOn, ", "))
 	list.add("claimed by", t.Owner)

@@ -22,7 +22,7 @@ type Why struct {
 	By        []Claimer            `json:"by"`        // claimers of late whose capabilities and lanes fit
 
 	lapsed bool   // a claim of it has run out, and nobody has taken it since
-	words  string // of who ended it
+	words  string // of who ended, paused or blocked it
 }
 
 // A Claimer is somebody who claimed, or tried to, not long ago.

@@ -20,11 +20,11 @@ func (ws *Workspace) whyState(ctx context.Context, tx *store.Tx, w *Why) error {
 	case t.State.Terminal():
 		return ws.whyEnded(ctx, tx, w)
 	case t.State == commands.Blocked:
-		w.add(commands.CauseState, commands.Line("backlog", "unblock", t.Name()), &t.UpdatedAt, nil, "it is blocked until somebody unblocks it")
+		return ws.whyParked(ctx, tx, w, "unblock")
 	case t.State == commands.Paused && t.Kind == AgentKind:
 		w.add(commands.CauseState, commands.Line("resume", commands.ShortID(t.ID)), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
 	case t.State == commands.Paused:
-		w.add(commands.CauseState, commands.Line("backlog", "resume", t.Name()), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
+		return ws.whyParked(ctx, tx, w, "resume")
 	case t.State == commands.InReview:
 		w.add(commands.CauseReview, "", &t.UpdatedAt, nil, "it is delivered, and waits for its review")
 	case t.State == commands.Approved:
@@ -55,29 +55,50 @@ func (ws *Workspace) whyClaimed(ctx context.Context, tx *store.Tx, w *Why) error
 	return nil
 }
 
-// maxEndRows is how many of the newest audit rows of a task are looked at for its end: what is done to it later leaves few.
-const maxEndRows = 20
-
-// whyEnded says how a task has ended, by whom, and with which words.
-func (ws *Workspace) whyEnded(ctx context.Context, tx *store.Tx, w *Why) error {
-	t, fix, by := w.Task, "", ""
-	if t.State != commands.Completed && t.Kind != AgentKind {
-		fix = commands.Line("backlog", "retry", t.Name())
-	}
-	rows, err := store.AuditHere(ctx, tx, t.ID, 0, maxEndRows)
+// whyParked says who has paused or blocked a task, and with which words; verb lets it go on.
+func (ws *Workspace) whyParked(ctx context.Context, tx *store.Tx, w *Why, verb string) error {
+	t := w.Task
+	by, words, err := lastWord(ctx, tx, t)
 	if err != nil {
 		return err
 	}
+	w.words = words
+	w.add(commands.CauseState, commands.Line("backlog", verb, t.Name()), &t.UpdatedAt, nil, "it is %s%s until somebody %ss it%s", t.State, by, verb, because(commands.OneLine(words)))
+	return nil
+}
+
+// maxEndRows is how many of the newest audit rows of a task are looked at for how it came into its state: what is done to it
+// later leaves few.
+const maxEndRows = 20
+
+// lastWord finds in the audit by whom, as in " by ann", and with which words a task came into its state; both are empty where
+// the audit does not have it any more.
+func lastWord(ctx context.Context, tx *store.Tx, t Task) (by, words string, err error) {
+	rows, err := store.AuditHere(ctx, tx, t.ID, 0, maxEndRows)
 	for _, r := range slices.Backward(rows) {
 		who, done, _ := strings.Cut(r.Action, ".")
-		if done == string(t.State) && slices.Contains([]string{"operator", "worker", "task"}, who) {
-			by = " by " + r.Actor
-			if who != "task" {
-				w.words = r.Why
-			}
-			break
+		if done != string(t.State) || !slices.Contains([]string{"operator", "worker", "task"}, who) {
+			continue
 		}
+		if who != "task" {
+			words = r.Why
+		}
+		return " by " + r.Actor, words, err
 	}
+	return "", "", err
+}
+
+// whyEnded says how a task has ended, by whom, and with which words.
+func (ws *Workspace) whyEnded(ctx context.Context, tx *store.Tx, w *Why) error {
+	t, fix := w.Task, ""
+	if t.State != commands.Completed && t.Kind != AgentKind {
+		fix = commands.Line("backlog", "retry", t.Name())
+	}
+	by, words, err := lastWord(ctx, tx, t)
+	if err != nil {
+		return err
+	}
+	w.words = words
 	if w.words == "" && t.State == commands.Failed && t.LastError != nil {
 		w.words = t.LastError.Text
 	}
@@ -89,11 +110,11 @@ func (ws *Workspace) whyEnded(ctx context.Context, tx *store.Tx, w *Why) error {
 	return nil
 }
 
-// WithoutWords is w without what somebody has said of the end of the task, for who may not see what tasks are about.
+// WithoutWords is w without what somebody has said of the end of the task, or why it is to wait, for who may not see what tasks are about.
 func (w Why) WithoutWords() Why {
 	w.Reasons = slices.Clone(w.Reasons)
 	for i, r := range w.Reasons {
-		if r.Code == commands.CauseEnded {
+		if r.Code == commands.CauseEnded || r.Code == commands.CauseState {
 			w.Reasons[i].Text = strings.TrimSuffix(r.Text, because(commands.OneLine(w.words)))
 		}
 	}
