@@ -119,7 +119,7 @@ var writingWebhooks = map[string]func(s scene) storetest.Act{
 	"DB.NoteAnswers": func(s scene) storetest.Act {
 		id := s.planned()
 		require.NoError(s, s.Exec(`UPDATE webhooks SET failures = 7, failing_since = clock_timestamp()`))
-		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.NoteAnswers(ctx, id) }
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.NoteAnswers(ctx, id, true) }
 	},
 	"DB.ReturnDeliveries": func(s scene) storetest.Act {
 		t := s.trial()

@@ -95,11 +95,12 @@ func (db *DB) NoteDelivered(ctx context.Context, list []Delivered) error {
 	})
 }
 
-// NoteAnswers notes that a webhook takes deliveries again. What waits for it is due at once then; broken says that it did.
-func (db *DB) NoteAnswers(ctx context.Context, id string) (broken bool, err error) {
+// NoteAnswers notes that a webhook takes deliveries again; broken says that it did not. What waits for it is due at once
+// then, and whenever a test of it was taken: somebody has mended its receiver.
+func (db *DB) NoteAnswers(ctx context.Context, id string, tested bool) (broken bool, err error) {
 	_, err = db.holdingWebhook(ctx, "noting that a webhook answers", byID, id, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
-		if broken = w.Broken(); broken {
+		if broken = w.Broken(); broken || tested {
 			tx.Queue(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL`, w.ID)
 		}
 		_, err := tx.Exec(ctx, `UPDATE webhooks SET failures = 0, failing_since = NULL, held_until = NULL, last_error = '' WHERE id = $1 AND failures > 0`, w.ID)

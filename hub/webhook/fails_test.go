@@ -61,6 +61,26 @@ func TestAReceiverThatFailsIsTriedNowAndThen(t *testing.T) {
 	require.NotContains(t, r.log.String(), "for=hub", "no URL in a log")
 }
 
+// A test that is taken ends the waits of all deliveries, however few have failed, and also where one was taken since.
+func TestATestEndsTheWaitOfAll(t *testing.T) {
+	t.Parallel()
+	for _, failures := range []int{0, 1} {
+		to := receive(t, nil)
+		r := newRig(t, to)
+		w := r.create(t, "back", to, New{})
+		require.NoError(t, r.Exec(`INSERT INTO webhook_deliveries (id, webhook, type, body, at, tries, next_try_at)
+			SELECT 'msg_' || n, $1, 'agent.state_changed', '{}', clock_timestamp(), 3, clock_timestamp() + interval '10 min' FROM generate_series(1, 3) n`, w.ID))
+		require.NoError(t, r.Exec(`UPDATE webhooks SET failures = $1, failing_since = CASE WHEN $1 > 0 THEN clock_timestamp() END`, failures))
+
+		d, err := r.sender.Test(t.Context(), "back")
+
+		require.NoError(t, err)
+		require.Equal(t, store.DeliveryDelivered, d.State)
+		r.awaitCount(t, 4, `SELECT count(*) FROM webhook_deliveries WHERE state = 'delivered'`)
+		require.Zero(t, r.find(t, "back").Failures)
+	}
+}
+
 // Whoever wants nothing more is told nothing more, and so is who has failed for days; the audit says why.
 func TestAWebhookIsDisabled(t *testing.T) {
 	t.Parallel()

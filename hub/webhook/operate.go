@@ -123,7 +123,7 @@ func (s *Sender) Test(ctx context.Context, text string) (d store.Delivery, err e
 	}
 	if a.err != "" {
 		s.Counters.Delivered(GivenUp)
-	} else if err := s.delivered(ctx, t); err != nil {
+	} else if err := s.delivered(ctx, t, true); err != nil {
 		return d, err
 	}
 	s.due.Send()

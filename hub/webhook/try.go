@@ -45,7 +45,7 @@ func (s *Sender) note(ctx context.Context, t store.Trial, a answer, stopping boo
 		if _, err := s.noted.Submit(ctx, store.Delivered{Trial: t, Status: a.status}); err != nil {
 			return err
 		}
-		return s.delivered(ctx, t)
+		return s.delivered(ctx, t, false)
 	case stopping:
 		_, err := s.returned.Submit(ctx, t)
 		return err
@@ -55,12 +55,12 @@ func (s *Sender) note(ctx context.Context, t store.Trial, a answer, stopping boo
 }
 
 // delivered counts a try that was successful and noted, and ends what failures before it have begun.
-func (s *Sender) delivered(ctx context.Context, t store.Trial) error {
+func (s *Sender) delivered(ctx context.Context, t store.Trial, test bool) error {
 	s.Counters.Delivered(Delivered)
-	if t.Webhook.Failures == 0 {
+	if t.Webhook.Failures == 0 && !test {
 		return nil
 	}
-	was, err := s.DB.NoteAnswers(ctx, t.Webhook.ID)
+	was, err := s.DB.NoteAnswers(ctx, t.Webhook.ID, test)
 	if was {
 		s.Log.InfoContext(ctx, "webhook answers again", "webhook", t.Webhook.Name)
 	}

@@ -335,7 +335,7 @@ func (l *large) readers() map[string]func(context.Context) error {
 		"a webhook":           func(ctx context.Context) error { _, err := l.DB.FindWebhook(ctx, "hook-1"); return err },
 		"figures of webhooks": func(ctx context.Context) error { _, err := l.DB.WebhookFigures(ctx); return err },
 		"a webhook that answers again": func(ctx context.Context) error {
-			_, err := l.DB.NoteAnswers(ctx, "00000000-0000-0000-0000-000000000001")
+			_, err := l.DB.NoteAnswers(ctx, "00000000-0000-0000-0000-000000000001", true)
 			return err
 		},
 		"pruning where nothing is old": func(ctx context.Context) error { _, err := l.DB.Prune(ctx, 0, time.Minute); return err },
