@@ -72,7 +72,7 @@ func TestTheLogTellsTheLifeOfAnOrder(t *testing.T) {
 		`level=INFO msg="order taken" kind=agent.spawn id=`+id+` connection=lab`,
 		`level=INFO msg="agent started" id=`+id+` attempt=1 pid=N isolation=none`,
 		`level=INFO msg="agent ended" id=`+id+` attempt=1 outcome=failed exit_code=3`,
-		`level=INFO msg="order taken" kind=agent.kill id=`+id+` connection=lab`)
+		`level=INFO msg="order taken" kind=agent.kill as=kill id=`+id+` connection=lab`)
 	for _, i := range []*meshtest.Instance{m.Hub.Instance, attic.Instance} {
 		for n, c := range []*canary.Canary{argv, plain, secret, title, why} {
 			require.False(t, c.In([]byte(i.Log.String())), "value %d is in the log of %s, which says what there is to debug", n, i.Name)

@@ -30,11 +30,20 @@ func (s *Spoke) sayTaken(ctx context.Context, batch []*store.Incoming) {
 		switch {
 		case m.Header.Kind == string(commands.StatusKind), m.Code == signing.ReplaySame:
 		case m.Code == "":
-			s.Log.InfoContext(ctx, "order taken", "kind", m.Header.Kind, "id", m.Task(), "connection", hub)
+			s.Log.InfoContext(ctx, "order taken", aboutOrder(m, hub)...)
 		default:
-			s.Log.InfoContext(ctx, "order refused", "kind", m.Header.Kind, "id", m.Task(), "connection", hub, "code", m.Code)
+			s.Log.InfoContext(ctx, "order refused", append(aboutOrder(m, hub), "code", m.Code)...)
 		}
 	}
+}
+
+// aboutOrder names an order that came from hub: of one kind are a kill and a cancel, a pause and a resume.
+func aboutOrder(m *store.Incoming, hub string) []any {
+	about := []any{"kind", m.Header.Kind}
+	if b, ok := m.Body.(interface{ Word() string }); ok {
+		about = append(about, "as", b.Word())
+	}
+	return append(about, "id", m.Task(), "connection", hub)
 }
 
 // sayStart logs and counts that an agent runs here.
