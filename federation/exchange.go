@@ -70,7 +70,7 @@ type Exchange struct {
 	heardIncarnation string                    // the incarnation of the peer that was heard last since the state changed
 	twice            bool                      // an incarnation came back: two instances have the peer's key; until the state changes
 	linkLogged       time.Time                 // since when the link is up that was logged; zero = none; reconcile alone changes it
-	linkLost         time.Time                 // when the last one was found to be gone; zero = none was; reconcile alone changes it
+	linkLost         atomic.Pointer[time.Time] // when the last one was found to be gone; nil = none was; reconcile alone changes it
 	linkedLogged     atomic.Bool               // whether there is such a link
 
 	stop  context.CancelFunc

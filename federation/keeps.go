@@ -2,6 +2,7 @@ package federation
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -35,6 +36,12 @@ func (s Standing) Inactive() []commands.WhyReason {
 // setClocks is what helps where clocks differ.
 const setClocks = "compare the clocks of both hosts, and set the one that is wrong; what waits is sent again by itself"
 
+// why is what was wrong with the time of what came, without the remedy: that is what [setClocks] is for.
+func (r *RefusedBeat) why() string {
+	said, _, _ := strings.Cut(r.Why, signing.CompareClocks)
+	return commands.OneLine(said)
+}
+
 // Heartbeats says that those of a linked peer are not taken, or that it takes none of ours: of most both have a clock that differs.
 func (s Standing) Heartbeats() []commands.WhyReason {
 	r := commands.WhyReason{Code: commands.CauseClock, Fix: setClocks}
@@ -45,9 +52,9 @@ func (s Standing) Heartbeats() []commands.WhyReason {
 	case b != nil && b.Code != signing.TimeFuture && b.Code != signing.TimeExpired:
 		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, commands.OneLine(b.Why)), ""
 	case b != nil:
-		r.Text = fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, commands.OneLine(b.Why))
+		r.Text = fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, b.why())
 	case s.Ahead != nil:
-		r.Text = fmt.Sprintf("what it orders and reports is refused here (%s): %s", s.Ahead.Code, commands.OneLine(s.Ahead.Why))
+		r.Text = fmt.Sprintf("what it orders and reports is refused here (%s): %s", s.Ahead.Code, s.Ahead.why())
 		r.Fix = "compare the clocks of both hosts and of their databases, and set the one that is wrong; what waits is sent again by itself"
 	case offset < -signing.Skew:
 		r.Text, r.Figure = fmt.Sprintf("its clock is %s behind, so it refuses what is signed here (%s)", commands.Lasting(offset.Abs()), signing.TimeFuture), commands.Figure(offset.Seconds())

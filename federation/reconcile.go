@@ -138,8 +138,8 @@ func (b *Board) logLink(ctx context.Context, c store.Connection) {
 	switch {
 	case linked && x.linkLogged.IsZero():
 		about := []any{"address", remote, "since", since}
-		if !x.linkLost.IsZero() {
-			about = append(about, "away_ms", max(since.Sub(x.linkLost), 0).Milliseconds())
+		if at := x.linkLost.Load(); at != nil {
+			about = append(about, "away_ms", max(since.Sub(*at), 0).Milliseconds())
 		}
 		x.log.InfoContext(ctx, "linked to a spoke", about...)
 	case lost && c.State == store.Active:
@@ -147,7 +147,8 @@ func (b *Board) logLink(ctx context.Context, c store.Connection) {
 		x.log.WarnContext(ctx, "not linked to a spoke any more", "linked_since", x.linkLogged)
 	}
 	if lost {
-		x.linkLost = time.Now()
+		now := time.Now()
+		x.linkLost.Store(&now)
 	}
 	if linked == x.linkLogged.IsZero() {
 		b.tellLink(ctx, c, linked)

@@ -115,6 +115,9 @@ func (x *Exchange) describe(s *Status) {
 	s.Limited, s.Full = x.isLimited(), s.FullSince != nil
 	since := time.Time{}
 	s.Linked, since, s.Remote, s.Cause = x.way.state()
+	if !s.Linked {
+		s.DownSince = x.downSince(since)
+	}
 	if s.Unsealed = x.unsealed.Err(); s.Linked {
 		s.LinkedSince = &since
 		s.Unanswered = x.unanswered.Err()
@@ -125,6 +128,19 @@ func (x *Exchange) describe(s *Status) {
 			s.BeatRefused = &RefusedBeat{r.Code, r.Why}
 		}
 	}
+}
+
+// downSince is when the link was found to be gone: at is what the side that dials knows of that. nil where there was none in
+// this run.
+func (x *Exchange) downSince(at time.Time) *time.Time {
+	if !at.IsZero() {
+		return &at
+	}
+	if x.linkedLogged.Load() { // it has gone since the last look
+		at = time.Now()
+		return &at
+	}
+	return x.linkLost.Load()
 }
 
 // offsetOf is how far the clock of the peer was from ours when a heartbeat came; "" within 2 s.

@@ -3,6 +3,7 @@ package hub
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -40,7 +41,8 @@ func (v SpokeView) unlinked() []commands.WhyReason {
 	case !v.Linked && v.LastSeen == nil:
 		r.Text, r.Fix = "is not linked, and was not heard of since this hub started", "start it on its host: spawnmesh spoke run"
 	case !v.Linked:
-		r.Text, r.Since, r.Fix = "is not linked", v.LastSeen, linkNext
+		since, heard := v.down()
+		r.Text, r.Since, r.Fix = "is not linked"+heard, since, linkNext
 	case v.LastSeen == nil:
 		r.Text, r.Since, r.Fix = "is linked, and has said nothing yet", v.LinkedSince, "wait for its first heartbeat"
 	case !v.Liveness.Heard():
@@ -49,6 +51,17 @@ func (v SpokeView) unlinked() []commands.WhyReason {
 		return nil
 	}
 	return []commands.WhyReason{r}
+}
+
+// down is since when there is no link; where its end was not seen in this run, when the spoke was heard last.
+func (v SpokeView) down() (since *time.Time, heard string) {
+	switch {
+	case v.DownSince != nil:
+		return v.DownSince, ""
+	case v.LastSeen != nil:
+		return nil, " (heard last at " + v.LastSeen.UTC().Format(time.RFC3339) + ")"
+	}
+	return nil, " (never heard of)"
 }
 
 // host is what a spoke that is linked says of its host.

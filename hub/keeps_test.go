@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,23 @@ func TestWhatKeepsASpokeFromWork(t *testing.T) {
 				require.Contains(t, reasons[i].Text, want)
 			}
 		})
+	}
+}
+
+// A clock that differs has one remedy, which is said once.
+func TestTheRemedyForAClockIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	ahead := &federation.RefusedBeat{Code: signing.TimeFuture, Why: "issued 1h0m0s in this host's future" + signing.CompareClocks}
+	for name, change := range map[string]func(s *federation.Standing){
+		"heartbeats": func(s *federation.Standing) { s.BeatRefused = ahead },
+		"messages":   func(s *federation.Standing) { s.Ahead = ahead },
+	} {
+		v := federation.Standing{Connection: store.Connection{State: store.Active}, Linked: true}
+		change(&v)
+		list := v.Heartbeats()
+		require.Len(t, list, 1, name)
+		require.Equal(t, 1, strings.Count(list[0].Text+"; "+list[0].Fix, "compare the clocks"), name)
+		require.Contains(t, list[0].Text, "(TIME_FUTURE): issued 1h0m0s in this host's future")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 )
 
@@ -20,10 +21,16 @@ func TestTheLogSaysWhenALinkComesAndGoes(t *testing.T) {
 	said := func(what string) int { return strings.Count(m.Hub.Log.String(), what) }
 	meshtest.Await(t, "the line of the link", func() bool { return said(`msg="linked to a spoke" connection=attic`) == 1 })
 
+	cut := time.Now()
 	m.Spokes["attic"].Proxy.Cut()
 
 	meshtest.Await(t, "the line of its end", func() bool { return said(`msg="not linked to a spoke any more" connection=attic`) == 1 })
 	require.NotContains(t, m.Hub.Log.String(), "away_ms", "it was never away before")
+	var at struct{ Reasons []commands.WhyReason }
+	m.Hub.Do(t, "GET", "/api/v1/connections/attic", nil, &at)
+	require.Len(t, at.Reasons, 1)
+	require.Equal(t, []any{commands.CauseLink, "is not linked"}, []any{at.Reasons[0].Code, at.Reasons[0].Text})
+	require.False(t, at.Reasons[0].Since.Before(cut.Truncate(time.Millisecond)), "since the end of the link, not since its last heartbeat")
 	time.Sleep(200 * time.Millisecond) // is what it is away for at least
 
 	m.Spokes["attic"].Proxy.Heal()

@@ -54,20 +54,22 @@ func (v AgentView) Stalls() (said, fix string) {
 
 // unheard says that nothing is heard of a spoke, and what to do.
 func (w *whyAgent) unheard() {
-	c, link := w.at, "the link is down"
+	c := w.at
+	since, last := c.down()
+	link := "the link is down" + last
 	if c.Linked {
-		link = w.silence()
+		since, link = c.LastSeen, w.silence()
 	}
 	var silent time.Duration
 	if c.LastSeen != nil {
 		silent = time.Since(*c.LastSeen)
 	}
 	if c.Liveness == Dead && silent > cmp.Or(time.Duration(c.LeaseMS)*time.Millisecond, commands.DefaultLease) {
-		w.add(commands.CauseLink, c.LastSeen, "", "%s; when the host is back, it says what became of the agent", link)
+		w.add(commands.CauseLink, since, "", "%s; when the host is back, it says what became of the agent", link)
 		w.add(commands.CauseLink, nil, commands.ShellLine([]string{"spawnmesh", "connections", "revoke", w.Spoke, "--reason", "WHY"}), "only if the host is gone for good")
 		return
 	}
-	w.add(commands.CauseLink, c.LastSeen, "", "%s; it may come back by itself, and the agent may go on meanwhile", link)
+	w.add(commands.CauseLink, since, "", "%s; it may come back by itself, and the agent may go on meanwhile", link)
 }
 
 // refused reports whether heartbeats of the spoke are refused, and says so. That its clock is behind is said by itself.

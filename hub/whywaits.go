@@ -31,6 +31,7 @@ func (w *whyAgent) waits() {
 
 // apart says where an agent may be whose spoke is not heard of, or whose messages are not taken.
 func (w *whyAgent) apart(accepted bool) {
+	since, last := w.at.down()
 	started := fmt.Sprintf("%s has accepted it and may have started it; what became of it is told when", w.Spoke)
 	switch c := w.at; {
 	case c.State != store.Active && accepted:
@@ -42,9 +43,9 @@ func (w *whyAgent) apart(accepted bool) {
 	case c.Differs != "" && c.Linked:
 		w.add(commands.CauseHistories, nil, "", "it waits, as far as is known here; nothing is relayed to or from %s: %s", w.Spoke, c.Differs)
 	case !c.Linked && accepted:
-		w.add(commands.CauseLink, c.LastSeen, linkNext, "%s the link, which is down%s, is up", started, never(c))
+		w.add(commands.CauseLink, since, linkNext, "%s the link, which is down%s, is up", started, last)
 	case !c.Linked:
-		w.add(commands.CauseLink, c.LastSeen, linkNext, "it waits for the link with %s, which is down%s", w.Spoke, never(c))
+		w.add(commands.CauseLink, since, linkNext, "it waits for the link with %s, which is down%s", w.Spoke, last)
 	}
 }
 
@@ -71,13 +72,6 @@ func (w *whyAgent) ofSpoke(list []commands.WhyReason) {
 
 // linkNext is what helps where a spoke is not linked.
 const linkNext = "on its host: spawnmesh doctor; it links again by itself when it runs and reaches this hub"
-
-func never(c SpokeView) string {
-	if c.LastSeen == nil {
-		return " (never heard of)"
-	}
-	return ""
-}
 
 func (w *whyAgent) resume() string {
 	if w.at.State != store.Suspended {

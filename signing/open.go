@@ -133,15 +133,18 @@ func (v Verifier) checkAddress(h Header, outer KeyID) *Rejected {
 	return nil
 }
 
+// CompareClocks ends what is said of a message that is refused for its time, for whoever is told of no other remedy.
+const CompareClocks = "; compare the clocks of both hosts"
+
 func checkTime(h Header, t Type, now time.Time) *Rejected {
 	ms := now.UnixMilli()
 	switch {
 	case h.Exp <= h.Iat || h.Exp-h.Iat > t.Lifetime().Milliseconds():
 		return reject(TimeTTL, "a message of this type may live from 1 ms to %s", t.Lifetime())
 	case h.Iat > ms+Skew.Milliseconds():
-		return reject(TimeFuture, "issued %s in this host's future; compare the clocks of both hosts", time.Duration(h.Iat-ms)*time.Millisecond)
+		return reject(TimeFuture, "issued %s in this host's future"+CompareClocks, time.Duration(h.Iat-ms)*time.Millisecond)
 	case ms > h.Exp+Skew.Milliseconds():
-		return reject(TimeExpired, "expired %s ago; compare the clocks of both hosts if that is a surprise", time.Duration(ms-h.Exp)*time.Millisecond)
+		return reject(TimeExpired, "expired %s ago"+CompareClocks+" if that is a surprise", time.Duration(ms-h.Exp)*time.Millisecond)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func (v HubView) Keeps() []commands.WhyReason {
 		return list
 	}
 	if !v.Linked && v.LinkError != "" {
-		list = append(list, commands.WhyReason{Code: commands.CauseLink, Text: "is not linked: " + v.LinkError, Since: v.LastSeen, Fix: "it is dialled again by itself"})
+		list = append(list, commands.WhyReason{Code: commands.CauseLink, Text: "is not linked: " + v.LinkError, Since: v.DownSince, Fix: "it is dialled again by itself"})
 	}
 	return slices.Concat(list, v.Declined(), v.Heartbeats(), v.Freezes(), v.Faults())
 }

@@ -267,14 +267,24 @@ func (a *app) checkSpokes(ctx context.Context) (list []control.Check) {
 			list = append(list, a.checkHub(v)...)
 			continue
 		}
-		for _, r := range v.Reasons { // the first of them; connections show has the rest
-			if !v.State.Ended() && r.Code != commands.CauseSlots && r.Code != commands.CauseInbox {
-				list = append(list, note(aboutSpoke+v.Name, a.briefly(r)+"; see: "+a.line("connections", "show", v.Name)))
-				break
-			}
+		// the first of them; connections show has the rest
+		if i := slices.IndexFunc(v.Reasons, idles); i >= 0 && !v.State.Ended() {
+			list = append(list, note(aboutSpoke+v.Name, a.briefly(v.Reasons[i])+"; see: "+a.line("connections", "show", v.Name)))
 		}
 	}
 	return list
+}
+
+// idles reports whether a spoke takes no work for a reason. One whose clock is ahead does: it is heard no more, which a check
+// of its own says. Only of one whose clock is behind it is known by how much.
+func idles(r commands.WhyReason) bool {
+	switch r.Code {
+	case commands.CauseSlots, commands.CauseInbox:
+		return false
+	case commands.CauseClock:
+		return r.Figure != nil
+	}
+	return true
 }
 
 // checkHub says why nothing is started here for a hub: somebody has frozen it, here or there.

@@ -48,7 +48,11 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 	conn := func(state store.ConnState, linked bool, liveness hub.Liveness, silent time.Duration) func() connectionView {
 		return func() connectionView {
 			seen := time.Now().Add(-silent)
-			return connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, LastSeen: &seen}, Liveness: liveness}}
+			v := connectionView{SpokeView: hub.SpokeView{Standing: federation.Standing{Connection: store.Connection{Name: "attic", State: state, By: "uid:7", Reason: "holiday"}, Linked: linked, LastSeen: &seen}, Liveness: liveness}}
+			if !linked {
+				v.DownSince = &seen
+			}
+			return v
 		}
 	}
 	with := func(change func(*connectionView), conn func() connectionView) func() connectionView {
@@ -63,6 +67,7 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		"linked and late":               {conn(store.Active, true, hub.Late, 40*time.Second), "it is running, as attic last said; attic is late with its heartbeats"},
 		"down for a moment":             {conn(store.Active, false, hub.Alive, 11*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"down for less than a lease":    {conn(store.Active, false, hub.Dead, 50*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
+		"down since before this run":    {with(func(c *connectionView) { c.DownSince, c.LastSeen = nil, new(time.Unix(1_790_000_000, 0)) }, conn(store.Active, false, hub.Stale, 0)), "it is running, as attic last said; the link is down (heard last at 2026-09-21T14:13:20Z); it may come back by itself, and the agent may go on meanwhile"},
 		"linked and silent":             {conn(store.Active, true, hub.Stale, 40*time.Second), "it is running, as attic last said; the link is up and nothing is heard over it; it may come back by itself, and the agent may go on meanwhile"},
 		"silent within its lease":       {with(func(c *connectionView) { c.LeaseMS = 600_000 }, conn(store.Active, false, hub.Dead, 80*time.Second)), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"suspended by its spoke":        {with(func(c *connectionView) { c.Says = commands.ConnectionView{State: "suspended", Reason: "lunch"} }, conn(store.Active, true, hub.Alive, 0)), "it is running; attic has suspended the connection and starts nothing more: lunch"},
