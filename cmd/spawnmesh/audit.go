@@ -85,6 +85,9 @@ func (a *app) printAudit(rows []api.AuditRow) error {
 
 // objectOf names what a row is about: a task by its short id, unless everything is shown.
 func (a *app) objectOf(r api.AuditRow) string {
+	if r.Action == "task.claimed" && !strings.HasPrefix(r.Why, "attempt ") {
+		return r.Object // of many tasks at once: it is about the claim, which is found by its whole id alone
+	}
 	of, _, _ := strings.Cut(r.Action, ".")
 	if a.output != "wide" && slices.Contains([]string{"task", "mirror", "operator", "worker"}, of) {
 		return commands.ShortID(r.Object)

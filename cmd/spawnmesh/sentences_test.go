@@ -355,10 +355,11 @@ func TestATaskHasOneNameInTheAudit(t *testing.T) {
 	t.Parallel()
 	const task = "01a20149-c73b-7584-a03e-cd5ad760d4e2"
 	for _, action := range []string{"task.queued", "task.claimed", "operator.failed", "worker.failed"} {
-		require.Equal(t, commands.ShortID(task), (&app{output: "table"}).objectOf(api.AuditRow{Action: action, Object: task}), action)
+		require.Equal(t, commands.ShortID(task), (&app{output: "table"}).objectOf(api.AuditRow{Action: action, Object: task, Why: "attempt 1"}), action)
 		require.Equal(t, task, (&app{output: "wide"}).objectOf(api.AuditRow{Action: action, Object: task}), action)
 	}
 	require.Equal(t, task, (&app{output: "table"}).objectOf(api.AuditRow{Action: "message.refused", Object: task}))
+	require.Equal(t, task, (&app{output: "table"}).objectOf(api.AuditRow{Action: "task.claimed", Object: task, Why: "2 tasks"}), "a claim is found by its whole id alone")
 }
 
 // Whoever resumes an agent that runs is told that no pause of it is known, unless one is on its way.
