@@ -66,7 +66,7 @@ func (b *Board) beginIncarnation(ctx context.Context) error {
 		return fmt.Errorf("marking the data directory: %w", err)
 	}
 	if b.restored {
-		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, frozen, invited or granted since is undone", "next", b.line("connections", "list"))
+		b.Log.WarnContext(ctx, "the database is not as the data directory left it: it was restored from a backup; what was suspended, frozen, invited, granted or limited since is undone, and its tokens let nobody in until they are confirmed", "next", b.line("doctor"))
 	}
 	return nil
 }

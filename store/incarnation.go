@@ -44,6 +44,9 @@ func (db *DB) BeginIncarnation(ctx context.Context, left []string, next string) 
 		if err := pauseSchedules(ctx, tx); err != nil {
 			return err
 		}
+		if err := holdTokens(ctx, tx); err != nil {
+			return err
+		}
 		return goOnAbove(ctx, tx)
 	})
 	return restored, err

@@ -306,6 +306,14 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.RevokeToken(ctx, "ci", "late", "test")
 		}
 	},
+	"DB.ConfirmToken": func(s scene) storetest.Act {
+		_, err := s.DB.AddToken(s.Context(), newToken("aaaaaaaaaaaa", "ci"))
+		require.NoError(s, err)
+		require.NoError(s, s.Exec(`UPDATE tokens SET restored = true`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.ConfirmToken(ctx, "ci", "known", "test")
+		}
+	},
 	"DB.RevokeInvite": func(s scene) storetest.Act {
 		id := s.invited()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

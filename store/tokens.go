@@ -29,12 +29,13 @@ type TokenState string
 
 // The states of a token.
 const (
-	TokenValid   TokenState = "valid"
-	TokenExpired TokenState = "expired"
-	TokenRevoked TokenState = "revoked"
+	TokenValid    TokenState = "valid"
+	TokenExpired  TokenState = "expired"
+	TokenRevoked  TokenState = "revoked"
+	TokenRestored TokenState = "restored" // it lets nobody in until an owner confirms it: it may have been revoked since the backup
 )
 
-const tokenState = `CASE WHEN t.revoked_at < t.expires_at THEN 'revoked' WHEN t.expires_at <= clock_timestamp() THEN 'expired' ELSE 'valid' END`
+const tokenState = `CASE WHEN t.revoked_at < t.expires_at THEN 'revoked' WHEN t.expires_at <= clock_timestamp() THEN 'expired' WHEN t.restored THEN 'restored' ELSE 'valid' END`
 
 // A TokenView is a token as its owner sees it: nothing of it is secret.
 type TokenView struct {
@@ -106,24 +107,34 @@ func (db *DB) RevokeToken(ctx context.Context, text, reason, actor string) (v To
 		return v, err
 	}
 	err = db.Tx(ctx, "revoking a token", func(ctx context.Context, tx *Tx) error {
-		rows, err := tx.Query(ctx, tokenSQL+`WHERE t.id = $1 OR t.name = $1 ORDER BY t.id = $1 DESC, t.revoked_at IS NULL DESC, t.created_at DESC LIMIT 1 FOR UPDATE`, text)
-		if err != nil {
-			return err
-		}
-		if v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[TokenView]); errors.Is(err, pgx.ErrNoRows) {
-			return commands.Refuse(commands.NotFound, "there is no token with the id or the name %q", commands.Clip(text)).Hinting("see").Running("token", "list")
-		}
-		if err != nil || v.State == TokenRevoked {
+		if v, err = holdToken(ctx, tx, text); err != nil || v.State == TokenRevoked {
 			return err
 		}
 		if v.State == TokenExpired {
-			return commands.Refuse(commands.Conflict, "the token %s has expired already, at %s", v.Name, v.Expires.UTC().Format(time.RFC3339))
+			return v.expired()
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "token.revoked", Object: v.Name, Why: reason})
 		v.State = TokenRevoked
 		return tx.QueryRow(ctx, `UPDATE tokens SET revoked_at = clock_timestamp() WHERE id = $1 RETURNING revoked_at`, v.ID).Scan(&v.RevokedAt)
 	})
 	return v, err
+}
+
+// holdToken holds a token until the transaction ends, which is named by its id, or by its name.
+func holdToken(ctx context.Context, tx *Tx, text string) (v TokenView, err error) {
+	rows, err := tx.Query(ctx, tokenSQL+`WHERE t.id = $1 OR t.name = $1 ORDER BY t.id = $1 DESC, t.revoked_at IS NULL DESC, t.created_at DESC LIMIT 1 FOR UPDATE`, text)
+	if err != nil {
+		return v, err
+	}
+	v, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[TokenView])
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = commands.Refuse(commands.NotFound, "there is no token with the id or the name %q", commands.Clip(text)).Hinting("see").Running("token", "list")
+	}
+	return v, err
+}
+
+func (v TokenView) expired() error {
+	return commands.Refuse(commands.Conflict, "the token %s has expired already, at %s", v.Name, v.Expires.UTC().Format(time.RFC3339))
 }
 
 // A TokenUse is a token that was shown.
@@ -151,6 +162,9 @@ func (db *DB) UseToken(ctx context.Context, id string, digest []byte) (u TokenUs
 		return u, commands.Refuse(commands.Unauthenticated, "the token %s was revoked", u.Name).Hinting("ask an owner of this instance for another one")
 	case state == TokenExpired:
 		return u, commands.Refuse(commands.Unauthenticated, "the token %s has expired, at %s", u.Name, expires.UTC().Format(time.RFC3339)).Hinting("ask an owner of this instance for another one")
+	case state == TokenRestored:
+		return u, commands.Refuse(commands.Unauthenticated, "the token %s is from before this instance was restored from a backup, and nobody has confirmed it since", u.Name).
+			Hinting("an owner confirms it, unless it was revoked since the backup, %s%s", commands.OnItsHost, commands.Line("token", "confirm", u.Name))
 	case stale:
 		// What is asked does not fail for this.
 		_, _ = db.pool.Exec(ctx, `UPDATE tokens SET used_at = clock_timestamp() WHERE id = $1`, id)

@@ -137,8 +137,9 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 	if m.Hub {
 		fmt.Fprintf(a.err, "its schedules are paused then, and order nothing until somebody resumes them, as with: %s\n", a.line("schedule", "resume", "--all"))
 		fmt.Fprintf(a.err, "its webhooks are disabled then, and told nothing until somebody enables them: delete those that were deleted since, then: %s\n", a.line("webhook", "enable", "--all"))
+		fmt.Fprintf(a.err, "its tokens let nobody in then, until somebody confirms them: revoke those that were revoked since, then: %s\n", a.line("token", "confirm", "--all"))
 	}
-	fmt.Fprintln(a.err, "what people decided since the backup is to be decided again: suspensions, freezes, grants, invites")
+	fmt.Fprintln(a.err, "what people decided since the backup is to be decided again: suspensions, freezes, grants, invites, pauses of lanes, budgets, quotas, labels")
 	return nil
 }
 

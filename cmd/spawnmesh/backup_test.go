@@ -44,6 +44,9 @@ func TestAHubThatWasLostIsRestored(t *testing.T) {
 	h.do("webhook", "create", "pager", "https://pager.invalid/in", "--on", "connection.state_changed")
 	h.do("webhook", "create", "board", "https://board.invalid/in", "--on", "connection.state_changed")
 	h.do("webhook", "disable", "board", "--reason", "its host moves")
+	for _, name := range []string{"opx", "ci"} {
+		h.do("token", "create", "--name", name, "--role", "operator", "--workspace", "*")
+	}
 	running := order("running")
 	h.runs(running)
 	passphrase := passphraseIn(t, "correct horse battery")
@@ -52,6 +55,7 @@ func TestAHubThatWasLostIsRestored(t *testing.T) {
 	var made backup.Manifest
 	require.NoError(t, json.Unmarshal([]byte(h.do("backup", dir, "--passphrase-file", passphrase, "-o", "json")), &made))
 	require.True(t, made.Hub)
+	h.do("token", "revoke", "opx")
 	later := order("later")
 	h.runs(later)
 	m.Hub.Kill()
@@ -73,6 +77,15 @@ func TestAHubThatWasLostIsRestored(t *testing.T) {
 	require.Regexp(t, `(?m)^webhooks +1 of 2 are told nothing since the database was restored from a backup; to let them go on: .* webhook enable --all$`, h.run("", "doctor").out)
 	require.Equal(t, "pager\n", h.do("webhook", "enable", "--all", "-o", "name"))
 	require.Contains(t, h.do("webhook", "show", "board"), "disabled: its host moves\n", "somebody has disabled it")
+	require.Contains(t, back.err, "its tokens let nobody in then, until somebody confirms them: revoke those that were revoked since, then: spawnmesh --data-dir "+h.dir+" token confirm --all\n")
+	require.Regexp(t, `(?m)^opx +restored `, h.do("token", "list"))
+	require.Regexp(t, `(?m)^tokens +2 of 2 let nobody in since the database was restored from a backup; .* token confirm --all$`, h.run("", "doctor").out)
+	h.do("token", "revoke", "opx")
+	require.Regexp(t, `(?m)^ci +valid `, h.do("token", "confirm", "--all", "-o", "table"))
+	require.Equal(t, "no token waits to be confirmed\n", h.run("", "token", "confirm", "--all", "-o", "table").out)
+	require.Equal(t, "the token ci is valid\n", h.do("token", "confirm", "ci", "-o", "table"))
+	h.refused(exitConflict, "the token opx was revoked", "token", "confirm", "opx")
+	h.refused(exitMisuse, "takes the id or the name of a token, or --all", "token", "confirm")
 	require.NoError(t, m.AwaitLink(t.Context(), "attic"))
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until the hub knows again what it ordered", func() (bool, error) {
 		return h.run("", "status", later).code == 0, nil

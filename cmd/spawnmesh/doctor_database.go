@@ -32,6 +32,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	var audit control.Check
 	var schedules []store.Schedule
 	var webhooks []store.Webhook
+	var tokens []store.TokenView
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
 		if list, err = in.DB.Retention(ctx); err == nil {
 			long, err = in.DB.LongSnapshot(ctx)
@@ -46,6 +47,9 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		if err == nil {
 			webhooks, err = in.DB.Webhooks(ctx)
 		}
+		if err == nil {
+			tokens, err = in.DB.Tokens(ctx)
+		}
 		return err
 	})
 	if err != nil {
@@ -54,6 +58,9 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	checks := append(a.sizes(list), audit)
 	if n := howMany(webhooks, func(w store.Webhook) bool { return w.State == store.WebhookDisabled && w.Why == store.Restored }); n > 0 {
 		checks = append(checks, note("webhooks", fmt.Sprintf("%d of %d are told nothing since the database was restored from a backup; to let them go on: %s", n, len(webhooks), a.line("webhook", "enable", "--all"))))
+	}
+	if n := howMany(tokens, func(t store.TokenView) bool { return t.State == store.TokenRestored }); n > 0 {
+		checks = append(checks, note("tokens", fmt.Sprintf("%d of %d let nobody in since the database was restored from a backup; revoke those that were revoked since, then: %s", n, len(tokens), a.line("token", "confirm", "--all"))))
 	}
 	if n := howMany(schedules, func(s store.Schedule) bool { return s.Restored }); n > 0 {
 		checks = append(checks, note("schedules", fmt.Sprintf("%d of %d order nothing since the database was restored from a backup; to let them go on: %s", n, len(schedules), a.line("schedule", "resume", "--all"))))

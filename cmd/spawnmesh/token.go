@@ -16,10 +16,13 @@ func (a *app) tokenCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List tokens and whether they can be used, the newest first", Args: cobra.NoArgs,
 		Long: `List tokens and whether they can be used, the newest first. LAST USED is up to a
-minute before the last time. A token is forgotten a month after it could be used.`,
+minute before the last time. A token is forgotten a month after it could be used.
+
+One that is "restored" is from before the hub was restored from a backup, and lets
+nobody in until it is confirmed (token confirm).`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.listTokens(c.Context()) },
 	}
-	c.AddCommand(a.tokenCreateCommand(), list, a.tokenRevokeCommand())
+	c.AddCommand(a.tokenConfirmCommand(), a.tokenCreateCommand(), list, a.tokenRevokeCommand())
 	return c
 }
 
@@ -103,13 +106,17 @@ func (a *app) listTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return a.printTokens(list.Items)
+}
+
+func (a *app) printTokens(list []api.Token) error {
 	t := table{head: []string{"NAME", "STATE", "ROLE", "WORKSPACE", "UNTIL", "LAST USED", "ID"}, wide: []string{"MADE", "BY", "REVOKED"},
 		empty: "no tokens; make one: " + a.self() + " token create --name NAME --role ROLE --workspace WORKSPACE"}
-	for _, v := range list.Items {
+	for _, v := range list {
 		t.names = append(t.names, v.ID)
 		t.rows = append(t.rows, []string{v.Name, string(v.State), string(v.Role), v.Workspace, localTime(v.Expires), localTime(v.UsedAt), v.ID, localTime(v.CreatedAt), v.By, localTime(v.RevokedAt)})
 	}
-	return printList(a, list.Items, t)
+	return printList(a, list, t)
 }
 
 // localTime is a time in a table, - for none.

@@ -592,15 +592,18 @@ func (e TaskVerdictWord) Valid() bool {
 
 // Defines values for TokenState.
 const (
-	TokenStateExpired TokenState = "expired"
-	TokenStateRevoked TokenState = "revoked"
-	TokenStateValid   TokenState = "valid"
+	TokenStateExpired  TokenState = "expired"
+	TokenStateRestored TokenState = "restored"
+	TokenStateRevoked  TokenState = "revoked"
+	TokenStateValid    TokenState = "valid"
 )
 
 // Valid indicates whether the value is a known member of the TokenState enum.
 func (e TokenState) Valid() bool {
 	switch e {
 	case TokenStateExpired:
+		return true
+	case TokenStateRestored:
 		return true
 	case TokenStateRevoked:
 		return true
@@ -2937,7 +2940,9 @@ type Token struct {
 	// Role viewer reads, without what agents were given and what they wrote; operator reads, orders agents and ends them;
 	// worker claims tasks of a backlog and says what became of them; federation-admin admits peers, suspends them and
 	// ends them; owner may do everything.
-	Role  Role       `json:"role"`
+	Role Role `json:"role"`
+
+	// State restored: it is from before this instance was restored from a backup, and lets nobody in until an owner confirms it.
 	State TokenState `json:"state"`
 
 	// UsedAt The last time, up to a minute before it; absent: never.
@@ -2947,7 +2952,7 @@ type Token struct {
 	Workspace string `json:"workspace"`
 }
 
-// TokenState defines model for Token.State.
+// TokenState restored: it is from before this instance was restored from a backup, and lets nobody in until an owner confirms it.
 type TokenState string
 
 // TokenCreated defines model for TokenCreated.
@@ -3445,6 +3450,9 @@ type ResumeTaskJSONRequestBody = PauseRequest
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
+
+// ConfirmTokenJSONRequestBody defines body for ConfirmToken for application/json ContentType.
+type ConfirmTokenJSONRequestBody = Reason
 
 // RevokeTokenJSONRequestBody defines body for RevokeToken for application/json ContentType.
 type RevokeTokenJSONRequestBody = Reason
@@ -4155,6 +4163,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /tokens (the `CreateToken` operationId).
 	CreateToken(ctx context.Context, body CreateTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmTokenWithBody Let a token be used that is from before this instance was restored from a backup
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+	ConfirmTokenWithBody(ctx context.Context, token string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmToken Let a token be used that is from before this instance was restored from a backup
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+	ConfirmToken(ctx context.Context, token string, body ConfirmTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeTokenWithBody End a token, and what is being answered to who has it
 	//
@@ -6039,6 +6061,40 @@ func (c *Client) CreateTokenWithBody(ctx context.Context, contentType string, bo
 // Corresponds with POST /tokens (the `CreateToken` operationId).
 func (c *Client) CreateToken(ctx context.Context, body CreateTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewCreateTokenRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmTokenWithBody Let a token be used that is from before this instance was restored from a backup
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+func (c *Client) ConfirmTokenWithBody(ctx context.Context, token string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmTokenRequestWithBody(c.Server, token, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmToken Let a token be used that is from before this instance was restored from a backup
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+func (c *Client) ConfirmToken(ctx context.Context, token string, body ConfirmTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmTokenRequest(c.Server, token, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9818,6 +9874,53 @@ func NewCreateTokenRequestWithBody(server string, contentType string, body io.Re
 	return req, nil
 }
 
+// NewConfirmTokenRequest calls the generic ConfirmToken builder with application/json body
+func NewConfirmTokenRequest(server string, token string, body ConfirmTokenJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewConfirmTokenRequestWithBody(server, token, "application/json", bodyReader)
+}
+
+// NewConfirmTokenRequestWithBody constructs an http.Request for the ConfirmToken method, with any body, and a specified content type
+func NewConfirmTokenRequestWithBody(server string, token string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token", token, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tokens/%s/confirm", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewRevokeTokenRequest calls the generic RevokeToken builder with application/json body
 func NewRevokeTokenRequest(server string, token string, body RevokeTokenJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -12987,6 +13090,20 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tokens (the `CreateToken` operationId).
 	CreateTokenWithResponse(ctx context.Context, body CreateTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateTokenResponse, error)
 
+	// ConfirmTokenWithBodyWithResponse Let a token be used that is from before this instance was restored from a backup
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+	ConfirmTokenWithBodyWithResponse(ctx context.Context, token string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmTokenResponse, error)
+
+	// ConfirmTokenWithResponse Let a token be used that is from before this instance was restored from a backup
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+	ConfirmTokenWithResponse(ctx context.Context, token string, body ConfirmTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmTokenResponse, error)
+
 	// RevokeTokenWithBodyWithResponse End a token, and what is being answered to who has it
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -16122,6 +16239,54 @@ func (r CreateTokenResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r CreateTokenResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ConfirmTokenResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Token
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ConfirmTokenResponse) GetJSON200() *Token {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ConfirmTokenResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ConfirmTokenResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ConfirmTokenResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConfirmTokenResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConfirmTokenResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -19676,6 +19841,32 @@ func (c *ClientWithResponses) CreateTokenWithResponse(ctx context.Context, body 
 	return ParseCreateTokenResponse(rsp)
 }
 
+// ConfirmTokenWithBodyWithResponse Let a token be used that is from before this instance was restored from a backup
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+func (c *ClientWithResponses) ConfirmTokenWithBodyWithResponse(ctx context.Context, token string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmTokenResponse, error) {
+	rsp, err := c.ConfirmTokenWithBody(ctx, token, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmTokenResponse(rsp)
+}
+
+// ConfirmTokenWithResponse Let a token be used that is from before this instance was restored from a backup
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tokens/{token}/confirm (the `ConfirmToken` operationId).
+func (c *ClientWithResponses) ConfirmTokenWithResponse(ctx context.Context, token string, body ConfirmTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmTokenResponse, error) {
+	rsp, err := c.ConfirmToken(ctx, token, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmTokenResponse(rsp)
+}
+
 // RevokeTokenWithBodyWithResponse End a token, and what is being answered to who has it
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -22516,6 +22707,39 @@ func ParseCreateTokenResponse(rsp *http.Response) (*CreateTokenResponse, error) 
 	return response, nil
 }
 
+// ParseConfirmTokenResponse parses an HTTP response from a ConfirmTokenWithResponse call
+func ParseConfirmTokenResponse(rsp *http.Response) (*ConfirmTokenResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConfirmTokenResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Token
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseRevokeTokenResponse parses an HTTP response from a RevokeTokenWithResponse call
 func ParseRevokeTokenResponse(rsp *http.Response) (*RevokeTokenResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24390,6 +24614,9 @@ type ServerInterface interface {
 	// CreateToken Make a token for a program that asks this instance
 	// (POST /tokens)
 	CreateToken(w http.ResponseWriter, r *http.Request)
+	// ConfirmToken Let a token be used that is from before this instance was restored from a backup
+	// (POST /tokens/{token}/confirm)
+	ConfirmToken(w http.ResponseWriter, r *http.Request, token string)
 	// RevokeToken End a token, and what is being answered to who has it
 	// (POST /tokens/{token}/revoke)
 	RevokeToken(w http.ResponseWriter, r *http.Request, token string)
@@ -26145,6 +26372,32 @@ func (siw *ServerInterfaceWrapper) CreateToken(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.CreateToken(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ConfirmToken operation middleware
+func (siw *ServerInterfaceWrapper) ConfirmToken(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "token" -------------
+	var token string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "token", r.PathValue("token"), &token, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "token", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ConfirmToken(w, r, token)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -28170,6 +28423,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/invites/{invite}/revoke", wrapper.RevokeInvite)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tokens", wrapper.ListTokens)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tokens", wrapper.CreateToken)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tokens/{token}/confirm", wrapper.ConfirmToken)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tokens/{token}/revoke", wrapper.RevokeToken)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit", wrapper.ListAudit)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/audit/checkpoint", wrapper.GetAuditCheckpoint)
@@ -30294,6 +30548,46 @@ type CreateTokendefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CreateTokendefaultApplicationProblemPlusJSONResponse) VisitCreateTokenResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ConfirmTokenRequestObject struct {
+	Token string `json:"token"`
+	Body  *ConfirmTokenJSONRequestBody
+}
+
+type ConfirmTokenResponseObject interface {
+	VisitConfirmTokenResponse(w http.ResponseWriter) error
+}
+
+type ConfirmToken200JSONResponse Token
+
+func (response ConfirmToken200JSONResponse) VisitConfirmTokenResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ConfirmTokendefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ConfirmTokendefaultApplicationProblemPlusJSONResponse) VisitConfirmTokenResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -32546,6 +32840,9 @@ type StrictServerInterface interface {
 	// CreateToken Make a token for a program that asks this instance
 	// (POST /tokens)
 	CreateToken(ctx context.Context, request CreateTokenRequestObject) (CreateTokenResponseObject, error)
+	// ConfirmToken Let a token be used that is from before this instance was restored from a backup
+	// (POST /tokens/{token}/confirm)
+	ConfirmToken(ctx context.Context, request ConfirmTokenRequestObject) (ConfirmTokenResponseObject, error)
 	// RevokeToken End a token, and what is being answered to who has it
 	// (POST /tokens/{token}/revoke)
 	RevokeToken(ctx context.Context, request RevokeTokenRequestObject) (RevokeTokenResponseObject, error)
@@ -34209,6 +34506,39 @@ func (sh *strictHandler) CreateToken(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(CreateTokenResponseObject); ok {
 		if err := validResponse.VisitCreateTokenResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ConfirmToken operation middleware
+func (sh *strictHandler) ConfirmToken(w http.ResponseWriter, r *http.Request, token string) {
+	var request ConfirmTokenRequestObject
+
+	request.Token = token
+
+	var body ConfirmTokenJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ConfirmToken(ctx, request.(ConfirmTokenRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ConfirmToken")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ConfirmTokenResponseObject); ok {
+		if err := validResponse.VisitConfirmTokenResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -150,9 +150,10 @@ var may = map[string][]Role{
 	"POST /invites":                 admins,
 	"POST /invites/{invite}/revoke": admins,
 
-	"GET /tokens":                 ownersAlone,
-	"POST /tokens":                ownersAlone,
-	"POST /tokens/{token}/revoke": ownersAlone,
+	"GET /tokens":                  ownersAlone,
+	"POST /tokens":                 ownersAlone,
+	"POST /tokens/{token}/confirm": ownersAlone,
+	"POST /tokens/{token}/revoke":  ownersAlone,
 
 	"GET /audit":             watchers,
 	"GET /audit/checkpoint":  watchers,

@@ -32,6 +32,9 @@ func TestWhatIsNoTokenLetsNobodyIn(t *testing.T) {
 	expired := token(t, m, "expired", api.Owner, api.Everywhere).Token
 	_, err := m.Hub.SQL.Exec(t.Context(), `UPDATE tokens SET expires_at = clock_timestamp() - interval '1 h' WHERE name = 'expired'`)
 	require.NoError(t, err)
+	held := token(t, m, "held", api.Owner, api.Everywhere).Token
+	_, err = m.Hub.SQL.Exec(t.Context(), `UPDATE tokens SET restored = true WHERE name = 'held'`)
+	require.NoError(t, err)
 	last := good[len(good)-1:]
 	changed := map[string]string{"0": "1"}[last]
 	if changed == "" {
@@ -58,6 +61,7 @@ func TestWhatIsNoTokenLetsNobodyIn(t *testing.T) {
 		"in the address":        {func(r *http.Request) { r.URL.RawQuery = url.Values{"access_token": {good}}.Encode() }, "needs a token"},
 		"revoked":               {header("Bearer " + revoked), "the token revoked was revoked"},
 		"expired":               {header("Bearer " + expired), "the token expired has expired"},
+		"restored":              {header("Bearer " + held), "the token held is from before this instance was restored from a backup"},
 	}
 	n := byte(10)
 	for name, tt := range tests {

@@ -65,6 +65,16 @@ func (s resources) RevokeToken(ctx context.Context, r api.RevokeTokenRequestObje
 	return api.RevokeToken200JSONResponse(tokenOf(v)), err
 }
 
+// ConfirmToken implements [api.StrictServerInterface].
+func (s resources) ConfirmToken(ctx context.Context, r api.ConfirmTokenRequestObject) (api.ConfirmTokenResponseObject, error) {
+	h, err := s.hub()
+	if err != nil {
+		return nil, err
+	}
+	v, err := h.DB.ConfirmToken(ctx, r.Token, r.Body.Reason, control.CallerOf(ctx).String())
+	return api.ConfirmToken200JSONResponse(tokenOf(v)), err
+}
+
 func tokenOf(v store.TokenView) api.Token {
 	return api.Token{ID: v.ID, Name: v.Name, State: api.TokenState(v.State), Role: api.Role(v.Role), Workspace: v.Workspace, Expires: v.Expires, By: v.By, CreatedAt: v.CreatedAt,
 		RevokedAt: when(v.RevokedAt), UsedAt: when(v.UsedAt)}

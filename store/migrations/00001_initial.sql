@@ -178,6 +178,7 @@ CREATE TABLE tokens (
     workspace   text NOT NULL,              -- * = every one, and the instance itself
     expires_at  timestamptz NOT NULL,
     revoked_at  timestamptz,                -- or when it expired, where its name was given to another one since
+    restored    boolean NOT NULL DEFAULT false, -- the database was restored since, and no owner has confirmed it
     used_at     timestamptz,                -- the last time, up to a minute before it
     created_by  text NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
