@@ -133,7 +133,9 @@ func TestAHubSaysWhatKeepsAnOrderHere(t *testing.T) {
 	Await(t, "its suspension", func() bool { return m.View(t, "attic").Says.State == string(store.Suspended) })
 	held := m.Noop(t, "attic")
 	require.True(t, slices.Contains(codes(held), commands.CauseConnection))
-	require.Contains(t, because(m.why(t, held, ""), commands.CauseConnection).Text, "attic resumes the connection, which it has suspended: holiday")
+	suspended := because(m.why(t, held, ""), commands.CauseConnection)
+	require.Equal(t, "attic: is suspended by attic: holiday", suspended.Text)
+	require.Contains(t, suspended.Fix, "it is resumed on its host")
 	m.Turn(t, "attic", "revoke")
 	require.Equal(t, []commands.Cause{commands.CauseEnded, commands.CauseOrder}, codes(held), "and how to order it again")
 }
