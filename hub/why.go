@@ -66,6 +66,9 @@ func (w *whyAgent) ended() {
 	default:
 		r.Fix = commands.Line("retry", commands.ShortID(w.Task))
 	}
+	if w.ArchivedAt != nil {
+		w.add(commands.CauseState, w.ArchivedAt, commands.Line("unarchive", commands.ShortID(w.Task)), "it is archived, and lists leave it out")
+	}
 }
 
 // killed says that its end is ordered, and that the newest such order was refused.

@@ -93,6 +93,11 @@ func lists(b board) {
 	b.refused(exitMisuse, commands.Validation, "from 1 to 1000", "backlog", "list", "--limit", "1001")
 	b.refused(exitMisuse, commands.Validation, "from 1 to 1000", "backlog", "list", "--limit", "0")
 	b.refused(exitNotFound, commands.NotFound, "no task", "backlog", "list", "--before", "nowhere")
+	for limit, more := range map[string]string{"2": "there are more tasks than these; see more with --limit N\n", "3": ""} {
+		require.Equal(b.t, more, b.run("backlog", "list", "--limit", limit).err)
+		require.Equal(b.t, more, b.run("backlog", "list", "--limit", limit, "-o", "json").err)
+	}
+	require.Equal(b.t, "there are more rows than these; see more with --limit N\n", b.run("backlog", "audit", "--limit", "1").err)
 }
 
 func details(b board) {
@@ -164,7 +169,7 @@ func archives(b board) {
 	}
 	require.Equal(b.t, "one is archived\ntwo is archived\n", b.do("backlog", "archive", "one", "two"))
 	require.Empty(b.t, b.run("backlog", "list", "-o", "name").out)
-	require.Equal(b.t, said{"", "no tasks but those that are archived, 2; list them: spawnmesh --data-dir " + b.dir + " backlog list --archived\n", 0}, b.run("backlog", "list"))
+	require.Equal(b.t, said{"", "no tasks but those that are archived, 2; list them: spawnmesh --data-dir " + b.dir + " " + strings.Join(b.in([]string{"backlog", "list", "--archived"}), " ") + "\n", 0}, b.run("backlog", "list"))
 	require.Equal(b.t, "two\none\n", b.do("backlog", "list", "--archived", "-o", "name"))
 	require.Regexp(b.t, `(?m)^archived +2`, b.do("backlog", "show", "one"))
 	require.NotNil(b.t, b.show("one").ArchivedAt)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -54,11 +55,11 @@ func (f agentFlags) narrow() bool {
 	return f.open || f.archived || f.spoke != "" || f.hub != "" || len(f.labels) > 0 || len(f.states) > 0 || f.since.text != ""
 }
 
-// list asks for pages until it has as many as it may have.
-func (f agentFlags) list(ctx context.Context, c *control.Client) ([]agentView, error) {
+// list asks for pages until it has as many as it may have, and reports whether there are more.
+func (f agentFlags) list(ctx context.Context, c *control.Client) (list []agentView, more bool, err error) {
 	labels, err := selector(f.labels)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	q := api.ListTasksParams{Spoke: f.spoke, Hub: f.hub, Open: f.open, Archived: f.archived, Labels: labels}
 	return paged(f.limit, len(f.states) > 0, func(cursor string, most int) (found control.Items[agentView], err error) {
@@ -79,18 +80,36 @@ func (f agentFlags) list(ctx context.Context, c *control.Client) ([]agentView, e
 // pageLength is how much one answer has of a list of which more is asked for.
 const pageLength = 1000
 
-// paged collects at most limit things, page by page. Where some of a page are left out its length is not
-// what is missing.
-func paged[T any](limit int, leavesOut bool, page func(cursor string, most int) (control.Items[T], error)) ([]T, error) {
-	list, most := make([]T, 0), pageLength
+// paged collects at most limit things, page by page, and reports whether there are more: it asks for one beyond. Where some of a
+// page are left out its length is not what is missing.
+func paged[T any](limit int, leavesOut bool, page func(cursor string, most int) (control.Items[T], error)) (list []T, more bool, err error) {
+	list = make([]T, 0)
 	for cursor := ""; ; {
-		if !leavesOut {
-			most = min(limit-len(list), pageLength)
+		most := pageLength
+		if !leavesOut && limit-len(list) < pageLength {
+			most = limit - len(list) + 1
 		}
 		got, err := page(cursor, most)
 		list = append(list, got.Items...)
-		if cursor = got.Next; err != nil || cursor == "" || len(list) >= limit {
-			return list[:min(len(list), max(limit, 0))], err
+		if more = len(list) > limit; more || err != nil || got.Next == "" {
+			return list[:min(len(list), limit)], more, err
 		}
+		cursor = got.Next
 	}
+}
+
+// sayMore says on standard error that a list does not have all things, and how more are seen.
+func (a *app) sayMore(more bool, things, how string) {
+	if more {
+		fmt.Fprintf(a.err, "there are more %s than these; see more with %s\n", things, how)
+	}
+}
+
+// onlyArchived says instead of an empty list how many things are archived, and how they are listed.
+func (a *app) onlyArchived(things string, n int, more bool, words ...string) string {
+	or := ""
+	if more {
+		or = " or more"
+	}
+	return fmt.Sprintf("no %s but those that are archived, %d%s; list them: %s", things, n, or, a.line(words...))
 }

@@ -35,18 +35,27 @@ The states are: ` + strings.Replace(statesText(), ", in_review", ",\nin_review",
 			if err := f.check(); err != nil {
 				return err
 			}
-			show := func(list []agentView) error {
-				if len(list) == 0 && f.narrow() {
-					return printList(a, list, table{empty: "no such agents; all of them: " + a.self() + " agents"})
+			more, empty := false, "no such agents; all of them: "+a.line("agents")
+			list := func(ctx context.Context, c *control.Client) (found []agentView, err error) {
+				found, more, err = f.list(ctx, c)
+				if err == nil && len(found) == 0 && !f.narrow() {
+					empty, err = a.noAgents(ctx, c)
 				}
-				return a.printAgents(list)
+				return found, err
+			}
+			show := func(found []agentView) error {
+				if err := a.printAgents(found, empty); err != nil {
+					return err
+				}
+				a.sayMore(more && !a.bare, "agents", "--limit N")
+				return nil
 			}
 			if watching {
-				return a.watchAgents(c.Context(), f.list, show)
+				return a.watchAgents(c.Context(), list, show)
 			}
 			var found []agentView
 			err := a.withReader(c.Context(), func(ctx context.Context, c *control.Client) (err error) {
-				found, err = f.list(ctx, c)
+				found, err = list(ctx, c)
 				return err
 			})
 			if err != nil {
@@ -97,20 +106,27 @@ func (a *app) printMirrors(list []store.Mirror) error {
 	for i, m := range list {
 		views[i].Mirror = m
 	}
-	return a.printAgents(views)
+	return a.printAgents(views, "no agents yet")
 }
 
-// noAgents says where the first agent comes from.
-func (a *app) noAgents() string {
-	if dir, err := a.dir(); err == nil && !a.away() && !isHub(dir) {
-		return "no agents yet; hubs order them: " + a.line("connections", "list")
+// noAgents says where the first agent comes from, or that all are archived.
+func (a *app) noAgents(ctx context.Context, c *control.Client) (string, error) {
+	list, more, err := agentFlags{archived: true, limit: pageLength}.list(ctx, c)
+	switch dir, wrong := a.dir(); {
+	case err != nil:
+		return "", err
+	case len(list) > 0:
+		return a.onlyArchived("agents", len(list), more, "agents", "--archived"), nil
+	case wrong == nil && !a.away() && !isHub(dir):
+		return "no agents yet; hubs order them: " + a.line("connections", "list"), nil
 	}
-	return "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi"
+	return "no agents yet; spawn one: " + a.self() + " spawn --spoke NAME -- echo hi", nil
 }
 
-func (a *app) printAgents(list []agentView) error {
+// printAgents shows agents, or says in the words of empty that there are none.
+func (a *app) printAgents(list []agentView, empty string) error {
 	if len(list) == 0 {
-		return printList(a, list, table{empty: a.noAgents()})
+		return printList(a, list, table{empty: empty})
 	}
 	t := table{head: append(peersOf(list), "STATE", a.ageOr("ORDERED"), "COMMAND"), yields: "STATE", wide: []string{"VERDICT", "PROGRESS", "MACHINE STATE", "ATTEMPT", "PRIORITY", "BY", "LABELS", "FULL ID"}}
 	for _, v := range list {

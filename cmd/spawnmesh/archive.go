@@ -26,6 +26,9 @@ before, and it is kept as long as any other: see spawnmesh retention. Nothing of
 result changes. See also: spawnmesh unarchive`,
 		Example: "  spawnmesh archive k7f3m2qp\n  spawnmesh archive --older-than 7d -l app=web",
 		RunE: func(c *cobra.Command, ids []string) error {
+			if c.Flags().Changed("older-than") && older == 0 {
+				return misuse("--older-than is above 0, such as 1s")
+			}
 			chosen := older > 0 || len(labels) > 0
 			switch {
 			case chosen && len(ids) > 0:

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 func TestArchiveByHand(t *testing.T) {
@@ -24,4 +26,10 @@ func TestArchiveByHand(t *testing.T) {
 	require.Contains(t, h.do("archive", "-l", "ticket", "-o", "json"), `"archived": 1`)
 	require.Contains(t, h.do("archive", "--older-than", "1d", "-o", "json"), `"archived": 0`)
 	require.Equal(t, second+"\n", h.do("agents", "-o", "name"))
+	h.refused(exitMisuse, "--older-than is above 0", "archive", "--older-than", "0")
+	h.refused(exitMisuse, "--older-than is above 0", "backlog", "archive", "--older-than", "0s")
+	require.NotContains(t, h.do("why", second), "archived")
+	h.do("archive", second)
+	require.Contains(t, h.run("", "agents").err, "no agents but those that are archived, 2; list them: spawnmesh --data-dir "+h.dir+" agents --archived\n")
+	require.Regexp(t, `(?m)^it is archived, and lists leave it out: spawnmesh .* unarchive `+commands.ShortID(second)+"$", h.do("why", second))
 }

@@ -52,7 +52,7 @@ func (a *app) audit(ctx context.Context, object string, limit int, since moment)
 
 // auditPages shows the newest rows of an audit that is asked for page by page.
 func (a *app) auditPages(limit int, page func(cursor string, most int) (api.AuditList, error)) error {
-	rows, err := paged(limit, false, func(cursor string, most int) (control.Items[api.AuditRow], error) {
+	rows, more, err := paged(limit, false, func(cursor string, most int) (control.Items[api.AuditRow], error) {
 		got, err := page(cursor, most)
 		slices.Reverse(got.Items) // the newest first, as the pages
 		return control.Items[api.AuditRow]{Items: got.Items, Next: got.Next}, err
@@ -61,7 +61,11 @@ func (a *app) auditPages(limit int, page func(cursor string, most int) (api.Audi
 		return err
 	}
 	slices.Reverse(rows)
-	return a.printAudit(rows)
+	if err := a.printAudit(rows); err != nil {
+		return err
+	}
+	a.sayMore(more, "rows", "--limit N")
+	return nil
 }
 
 func (a *app) printAudit(rows []api.AuditRow) error {

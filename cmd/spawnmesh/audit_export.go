@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
@@ -49,8 +50,11 @@ func (a *app) exportAudit(ctx context.Context, c *api.ClientWithResponses, name 
 	if err == nil {
 		err = w.Flush()
 	}
-	if err == nil && name != "-" && a.forPeople() {
-		fmt.Fprintf(a.out, "%s with %d leaves; see: %s\n", name, rows, a.line("audit", "verify", name))
+	if err == nil && name != "-" {
+		a.did("%s was written; see: %s", name, a.line("audit", "verify", name))
+		if a.forPeople() {
+			fmt.Fprintf(a.out, "%s with %d leaves; see: %s\n", name, rows, a.line("audit", "verify", name))
+		}
 	}
 	return err
 }
@@ -91,6 +95,9 @@ func (a *app) printCheckpoints(all []api.PeerCheckpoint, peer string) error {
 		list = append(list, p)
 		t.rows = append(t.rows, []string{p.Peer, strconv.FormatInt(p.Checkpoint.Size, 10), clock(p.Checkpoint.At), clock(p.Checkpoint.RestoredAt), refused, p.Conn, p.Checkpoint.Instance})
 		t.names = append(t.names, p.Peer)
+	}
+	if peer != "" && len(list) == 0 {
+		return commands.Refuse(commands.NotFound, "no checkpoint of the audit of a peer %q is kept here", commands.Clip(peer)).Hinting("whose are").Running("audit", "checkpoints")
 	}
 	return printList(a, list, t)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +44,7 @@ what a peer has kept: audit checkpoints --peer NAME -o json, there.`,
 			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
 				v := &verifying{kept: held}
-				return a.printVerified(v, readAudit(ctx, c.API(), v.take))
+				return a.printVerified(v, nil, readAudit(ctx, c.API(), v.take))
 			})
 		},
 	}
@@ -96,7 +97,7 @@ func (a *app) verifyFile(name string, held []keptCheckpoint) error {
 		var l auditLine
 		switch err = in.Decode(&l); {
 		case errors.Is(err, io.EOF) && v.ended:
-			return a.printVerified(v, nil)
+			return a.printVerified(v, []string{name}, nil)
 		case errors.Is(err, io.EOF):
 			err = notWhole("the export has no end: it was cut off behind line %d", line-1)
 		case err != nil:
@@ -105,7 +106,7 @@ func (a *app) verifyFile(name string, held []keptCheckpoint) error {
 			err = v.take(l)
 		}
 	}
-	return a.printVerified(v, err)
+	return a.printVerified(v, []string{name}, err)
 }
 
 // A verifying takes the lines of an export.
@@ -170,7 +171,8 @@ func notWhole(format string, args ...any) *commands.Refused {
 		Hinting("keep the database as it is, and compare with an export or a backup of before")
 }
 
-func (a *app) printVerified(v *verifying, err error) error {
+// printVerified says what was found of an instance, or of the export in a file.
+func (a *app) printVerified(v *verifying, file []string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -196,7 +198,7 @@ func (a *app) printVerified(v *verifying, err error) error {
 		return nil
 	}
 	fmt.Fprintf(a.out, "that was the newest checkpoint here; whether rows were cut off with it shows only one that a peer keeps: there %s, here %s\n",
-		"spawnmesh audit checkpoints --peer NAME -o json", a.line("audit", "verify", "--checkpoint", "FILE"))
+		"spawnmesh audit checkpoints --peer NAME -o json", a.line(slices.Concat([]string{"audit", "verify"}, file, []string{"--checkpoint", "FILE"})...))
 	return nil
 }
 

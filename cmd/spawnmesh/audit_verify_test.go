@@ -45,6 +45,9 @@ func TestAuditVerify(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	require.Contains(t, h.do("audit", "export", file), file+" with ")
 	h.refused(exitMisuse, "file exists", "audit", "export", file)
+	require.Contains(t, h.do("audit", "verify", file), "here spawnmesh --data-dir "+h.dir+" audit verify "+file+" --checkpoint FILE\n")
+	h.refused(exitNotFound, `no checkpoint of the audit of a peer "nope" is kept here`, "audit", "checkpoints", "--peer", "nope")
+	h.refused(exitNotFound, `no task "A9"`, "why", "A9")
 	elsewhere := fresh(t)
 	var sum audittree.Summary
 	elsewhere.read(&sum, 0, "audit", "verify", file)

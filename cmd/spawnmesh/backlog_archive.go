@@ -26,6 +26,9 @@ counts them, and each is kept as long as any other: see spawnmesh retention. One
 that is retried is in lists again.`,
 		Example: "  spawnmesh backlog archive A1 A2\n  spawnmesh backlog archive --older-than 7d --phase build",
 		RunE: func(c *cobra.Command, ids []string) error {
+			if c.Flags().Changed("older-than") && older == 0 {
+				return misuse("--older-than is above 0, such as 1s")
+			}
 			chosen := older > 0 || lane != "" || phase != ""
 			switch {
 			case chosen && len(ids) > 0:

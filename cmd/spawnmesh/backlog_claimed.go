@@ -103,6 +103,7 @@ func (a *app) renew(ctx context.Context, c *control.Client, f backlog.Fence, ttl
 	if err != nil {
 		return err
 	}
+	a.did("the claim lasts until %s; see: %s", clock(&v.Until), a.line("backlog", "show", f.Task))
 	if a.forPeople() {
 		fmt.Fprintf(a.out, "the claim lasts until %s\n", clock(&v.Until))
 		return nil

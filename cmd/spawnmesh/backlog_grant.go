@@ -70,6 +70,7 @@ func (a *app) grantRotateCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				a.did("new grants are signed with the key %s", k.KeyID)
 				if a.forPeople() {
 					_, err = fmt.Fprintf(a.out, "new grants are signed with the key %s\n", k.KeyID)
 					return err

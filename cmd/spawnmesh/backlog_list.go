@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -16,17 +15,17 @@ import (
 
 func (a *app) backlogListCommand() *cobra.Command {
 	var limit int
-	ask := api.ListBacklogTasksParams{Limit: &limit}
+	var ask api.ListBacklogTasksParams
 	c := &cobra.Command{
 		Use: "list", Short: "List tasks, newest first", Args: cobra.NoArgs,
 		Long: `List tasks, newest first; with --ready-only those whose dependencies are all
 completed, in the order in which they would be claimed.`,
 		Example: "  spawnmesh backlog list --status claimed\n  spawnmesh backlog list --ready-only --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return misuse("--limit is from 1 to 1000")
+			if limit < 1 || limit > pageLength {
+				return misuse("--limit is from 1 to %d", pageLength)
 			}
-			return a.listTasks(c.Context(), ask)
+			return a.listTasks(c.Context(), ask, limit)
 		},
 	}
 	fl := c.Flags()
@@ -42,13 +41,17 @@ completed, in the order in which they would be claimed.`,
 	return c
 }
 
-func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams) error {
-	var list []backlog.Task
-	empty := "no such tasks; all of them: " + a.self() + " backlog list"
-	err := a.asking(ctx, func(ctx context.Context, c *control.Client) error {
-		got, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &ask))
-		list = each(got.Items, taskFrom)
-		if err == nil && len(list) == 0 && ask == (api.ListBacklogTasksParams{Limit: ask.Limit}) {
+// listTasks shows at most limit tasks. Of those in claim order one answer has as many as there can be, and no next.
+func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams, limit int) error {
+	var list []api.BacklogTask
+	more, all, empty := false, ask == api.ListBacklogTasksParams{}, "no such tasks; all of them: "+a.self()+" backlog list"
+	err := a.asking(ctx, func(ctx context.Context, c *control.Client) (err error) {
+		list, more, err = paged(limit, false, func(cursor string, most int) (control.Items[api.BacklogTask], error) {
+			ask.Cursor, ask.Limit = cursor, &most
+			page, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &ask))
+			return control.Items[api.BacklogTask]{Items: page.Items, Next: page.Next}, err
+		})
+		if err == nil && len(list) == 0 && all {
 			empty, err = a.noTasks(ctx, c)
 		}
 		return err
@@ -58,28 +61,34 @@ func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams) err
 	}
 	t := table{head: []string{"TASK", "STATUS", "WAITS FOR", "PRIORITY", a.ageOr("CREATED"), "OWNER", "TITLE"}, wide: []string{"STATE", "LANE", "PHASE", "CLAIMS", "ID"}, drops: []string{"PRIORITY", "AGE"}}
 	t.empty = empty
-	for _, x := range list {
+	tasks := each(list, taskFrom)
+	for _, x := range tasks {
 		t.names = append(t.names, x.Ref())
 		t.rows = append(t.rows, []string{shortName(x), statusOf(x), waitsFor(x), strconv.Itoa(x.Priority), a.since(x.CreatedAt), x.Owner, shorten(x.Title, 50),
 			string(x.State), x.Lane, x.Phase, strconv.Itoa(x.Attempts), x.ID})
 	}
-	return printList(a, list, t)
+	if err := printList(a, tasks, t); err != nil {
+		return err
+	}
+	how := "--limit N"
+	if limit == pageLength && !ask.ReadyOnly {
+		how = "--before ID, of the last of these"
+	}
+	a.sayMore(more, "tasks", how)
+	return nil
 }
 
 // noTasks says that no task is listed, and how many are archived.
 func (a *app) noTasks(ctx context.Context, c *control.Client) (string, error) {
 	most := 1000
 	got, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &api.ListBacklogTasksParams{Archived: true, Limit: &most}))
-	switch n := len(got.Items); {
+	switch {
 	case err != nil:
 		return "", err
-	case n == 0:
+	case len(got.Items) == 0:
 		return "no tasks yet; create one: " + a.self() + " backlog create --title TEXT", nil
-	case got.Next != "":
-		return fmt.Sprintf("no tasks but those that are archived, %d or more; list them: %s backlog list --archived", n, a.self()), nil
-	default:
-		return fmt.Sprintf("no tasks but those that are archived, %d; list them: %s backlog list --archived", n, a.self()), nil
 	}
+	return a.onlyArchived("tasks", len(got.Items), got.Next != "", "backlog", "list", "--archived"), nil
 }
 
 // statusOf is the board's column, and how it came to be done where that is not

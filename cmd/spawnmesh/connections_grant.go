@@ -83,6 +83,7 @@ func (a *app) setGrant(ctx context.Context, name string, set api.GrantChange) er
 	if err != nil {
 		return err
 	}
+	a.did("the grant of %s is changed; see: %s", name, a.line("connections", "show", name))
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s may now ask for: %s\n", name, g)
 		return err

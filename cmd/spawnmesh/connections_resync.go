@@ -38,6 +38,7 @@ func (a *app) resync(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	a.did("both sides of %s agree; see: %s", v.Name, a.line("connections", "show", v.Name))
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Name}})
 	}

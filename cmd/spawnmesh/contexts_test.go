@@ -121,6 +121,13 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 	refused := h.run("", "--context", "lab", "spawn", "-o", "name", "--spoke", "attic", "--wait", "--env", "LD_PRELOAD=x", "--", "true").out[:36]
 	require.Contains(t, h.do("--context", "lab", "status", refused), "was refused by attic: variable \"LD_PRELOAD\"")
 	require.Contains(t, h.do("--context", "lab", "why", "attic"), "has refused lately: variable \"LD_PRELOAD\"")
+	h.do("context", "add", "peers", "--url", url, "--ca", cert, "--token-file", h.has(m, "peers", api.FederationAdmin))
+	h.do("context", "add", "main", "--url", url, "--ca", cert, "--token-file", h.has(m, "main", api.Operator, "--workspace", "main"))
+	for _, line := range []string{"why attic", "why attic --spoke attic", "why --spoke attic -o json"} {
+		require.Contains(t, h.do(append([]string{"--context", "peers"}, strings.Fields(line)...)...), "attic", "agents are not for its role")
+	}
+	h.refused(exitNotFound, `no spoke "nowhere"`, "--context", "peers", "why", "nowhere")
+	h.refused(exitNotFound, `no task "A9"`, "--context", "main", "why", "A9")
 	h.refused(exitUntrusted, "is not for the role operator", "--context", "lab", "invite", "--name", "cellar")
 	h.do("context", "use", "board")
 	require.Contains(t, h.do("agents"), "attic")
@@ -133,6 +140,7 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 	h.refused(exitUntrusted, "is not for the role viewer", "kill", id, "--reason", "test")
 	h.do("context", "add", "work", "--url", url, "--ca", cert, "--token-file", h.has(m, "w1", api.Worker))
 	h.do("--context", "lab", "backlog", "create", "--id", "A1", "--title", "schema")
+	require.Contains(t, h.do("--context", "main", "why", "A1"), "A1 is ready and nobody asks for it", "agents and spokes are not for its workspace")
 	var claim struct {
 		Fence string `json:"fence"`
 	}

@@ -31,7 +31,7 @@ With -f an instance that stops is waited for, up to a minute; nothing is missed
 meanwhile, and nothing is shown twice.`,
 		Example: "  spawnmesh events -f\n  spawnmesh events --since 1207 -o ndjson",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if since < -1 || last < 0 {
+			if last < 0 || since < 0 && c.Flags().Changed("since") {
 				return misuse("--since and -n take a number from 0")
 			}
 			if c.Flags().Changed("since") && c.Flags().Changed("lines") {

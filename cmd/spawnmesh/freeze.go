@@ -78,6 +78,7 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 	if err != nil {
 		return err
 	}
+	a.did("%s is frozen; see: %s", text, a.line("freeze", "list"))
 	if a.forPeople() && v.Already {
 		_, err := fmt.Fprintf(a.out, "%s is frozen already, by %s since %s: %s; the reason stays, and nothing was changed\n", printable(text), printable(v.Actor), clock(&v.Since), commands.OneLine(v.Reason))
 		return err
@@ -141,6 +142,7 @@ func (a *app) unfreeze(ctx context.Context, c *control.Client, text, reason stri
 	if err != nil {
 		return err
 	}
+	a.did("%s is no longer frozen; see: %s", text, a.line("freeze", "list"))
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "%s is no longer frozen\n", printable(text))
 		return err

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,8 @@ func (a *app) inboxCommand() *cobra.Command {
 the agents that it ordered, on a spoke those of the agents that run on this host,
 also while no spoke runs. The first 200 of each spoke come before those that one
 asks beyond: none hides the questions of others. Of long words the first 200
-characters are shown; inbox show has all.
+characters are shown; inbox show has all. A question to which the hub has sent an
+answer is listed until its spoke confirms it, with that answer (SENT).
 
 What an agent asks is its own words: its host and its program may have chosen any.`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -50,32 +53,41 @@ What an agent asks is its own words: its host and its program may have chosen an
 
 // inbox lists at most so many questions.
 func (a *app) inbox(ctx context.Context, c *control.Client, limit int) error {
-	more := false
-	list, err := paged(limit, false, func(cursor string, most int) (control.Items[api.Question], error) {
+	list, more, err := paged(limit, false, func(cursor string, most int) (control.Items[api.Question], error) {
 		page, err := control.Answer(c.API().ListQuestionsWithResponse(ctx, &api.ListQuestionsParams{Cursor: cursor, Limit: &most}))
-		more = page.Next != ""
 		return control.Items[api.Question]{Items: page.Items, Next: page.Next}, err
 	})
 	if err == nil {
 		err = a.printInbox(list)
 	}
-	if err == nil && more {
-		fmt.Fprintln(a.err, "there are more questions than these; see more with --limit N")
-	}
+	a.sayMore(err == nil && more, "questions", "--limit N")
 	return err
 }
 
 func (a *app) printInbox(list []api.Question) error {
-	t := table{head: []string{"ID", "AGENT", "ON", "AGE", "DEADLINE", "QUESTION"}, wide: []string{"OPTIONS", "DEFAULT", "SENT"}, yields: "QUESTION", empty: "no agent waits for an answer"}
+	t := table{head: []string{"ID", "AGENT", "ON", "AGE", "DEADLINE"}, wide: []string{"OPTIONS", "DEFAULT"}, yields: "QUESTION", empty: "no agent waits for an answer"}
+	sent := slices.ContainsFunc(list, func(q api.Question) bool { return q.Sent != nil })
+	if sent { // what is answered, and not confirmed yet
+		t.head = append(t.head, "SENT")
+	}
+	t.head = append(t.head, "QUESTION")
 	for _, q := range list {
-		sent := ""
-		if q.Sent != nil {
-			sent = fmt.Sprintf("%s by %s", q.Sent.Answer, q.Sent.By)
+		row := []string{q.ShortID, commands.ShortID(q.Task), peerOf(q), waitsSince(q.AskedAt), untilText(q.Deadline)}
+		if sent {
+			row = append(row, cmp.Or(shorten(sentWords(q), 40), "-"))
 		}
 		t.names = append(t.names, q.ID)
-		t.rows = append(t.rows, []string{q.ShortID, commands.ShortID(q.Task), peerOf(q), waitsSince(q.AskedAt), untilText(q.Deadline), commands.OneLine(q.Text), strings.Join(q.Options, ","), q.Default, sent})
+		t.rows = append(t.rows, append(row, commands.OneLine(q.Text), strings.Join(q.Options, ","), q.Default))
 	}
 	return printList(a, list, t)
+}
+
+// sentWords are the answer that a hub has sent to a question, and who gave it.
+func sentWords(q api.Question) string {
+	if q.Sent == nil {
+		return ""
+	}
+	return q.Sent.Answer + " by " + q.Sent.By
 }
 
 // answerLine is how to answer a question, with the first of its options where it has some.
@@ -131,7 +143,7 @@ func (a *app) printQuestion(q api.Question) error {
 	list.add("reason", q.Reason)
 	list.add("differs", q.Differs)
 	if q.Sent != nil && q.State == api.QuestionStateOpen {
-		list.add("sent", fmt.Sprintf("%s by %s; %s has not confirmed it yet", q.Sent.Answer, q.Sent.By, q.Spoke))
+		list.add("sent", fmt.Sprintf("%s; %s has not confirmed it yet", sentWords(q), q.Spoke))
 	}
 	if err := a.align(list, 0); err != nil {
 		return err

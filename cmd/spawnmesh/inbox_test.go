@@ -49,6 +49,7 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 		require.Equal(t, more, strings.Contains(got.err, "there are more questions than these"), got.err)
 	}
 	h.refused(exitMisuse, "--limit is 1 or more", "inbox", "--limit", "0")
+	require.NotContains(t, h.do("inbox"), "SENT")
 
 	s.do("connections", "grant", "lab", "--kinds", "agent.spawn,agent.status,agent.kill")
 	const why = "the grant of this connection does not allow agent.answer"
@@ -63,6 +64,7 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 	require.NoError(t, m.Spokes["attic"].Stop(t.Context()))
 	require.Zero(t, h.run(`{"answer": "yes"}`, "api", "POST", "/questions/"+ids["second?"]+"/answer", "-f", "-").code)
 	require.Regexp(t, `(?m)^sent +yes by uid:\d+; attic has not confirmed it yet$`, h.do("inbox", "show", ids["second?"]))
+	require.Regexp(t, `(?m)^ID .* DEADLINE +SENT +QUESTION\n(.*\n)*\w.* in \S+ +yes by uid:\d+ +second\?$`, h.do("inbox"))
 	require.Contains(t, s.do("inbox"), "second?", "while no spoke runs")
 	require.Contains(t, s.do("answer", ids["second?"], "no"), "is answered: no")
 	require.NoError(t, m.Spokes["attic"].Start(t.Context()))

@@ -57,6 +57,9 @@ func fresh(t *testing.T) hand {
 
 func oneInstance(t *testing.T, _ *fleet.Mesh, h, s hand) {
 	h.refused(exitConflict, "in use by another running instance (pid ", "hub", "run", "--link", "127.0.0.1:0")
+	link, err := os.ReadFile(filepath.Join(h.dir, "ready"))
+	require.NoError(t, err)
+	h.refused(exitConflict, "in use by another running instance (pid ", "hub", "run", "--link", strings.TrimSpace(string(link)))
 	s.refused(exitConflict, "in use by another running instance (pid ", "spoke", "run")
 	s.refused(exitConflict, "stop that one", "hub", "run", "--link", "127.0.0.1:0")
 }

@@ -151,6 +151,7 @@ invite is named by its id, by the beginning of it, or by the name that it is for
 			if err != nil {
 				return err
 			}
+			a.did("the invite for %s is %s; see: %s", v.Name, v.State, a.line("invite", "list"))
 			if a.forPeople() {
 				fmt.Fprintf(a.out, "the invite for %s is %s\n", v.Name, v.State)
 				return nil

@@ -40,6 +40,10 @@ On a spoke, --all takes every agent of this host, whichever hub ordered it. On a
 that is another hub's spoke it takes those that this hub ordered, and says how many
 others run here; kill those by their ids.
 
+An agent that the hub has ended by itself and that its spoke has started all the same
+(status: "ended here unheard; it runs on SPOKE") is not open, and --spoke, -l and
+--all leave it out: kill those by their ids.
+
 ` + selectorHelp,
 		Example: "  spawnmesh kill k7f3m2qp --reason 'wrong branch' --grace 30s\n  spawnmesh kill -l app=web,tier!=db --reason 'bad release'\n  spawnmesh kill --spoke attic -l '!keep' --reason 'the host is needed' --yes",
 		RunE: func(c *cobra.Command, args []string) error {

@@ -20,7 +20,7 @@ func spokeAlone(ctx context.Context, c *control.Client) (bool, error) {
 // killHosted ends all agents of a host by its own word, whichever hub ordered them.
 func (a *app) killHosted(ctx context.Context, c *control.Client, f killFlags, reason string, grace time.Duration) error {
 	k := killable{where: map[string]int{}}
-	list, err := agentFlags{open: true, limit: math.MaxInt}.list(ctx, c)
+	list, _, err := agentFlags{open: true, limit: math.MaxInt}.list(ctx, c)
 	if err != nil {
 		return err
 	}

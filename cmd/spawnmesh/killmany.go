@@ -147,7 +147,7 @@ func (k killable) nothing(f killFlags) string {
 // killable finds the open agents that are selected on a hub.
 func (a *app) killable(ctx context.Context, c *control.Client, f killFlags) (killable, error) {
 	k := killable{where: map[string]int{}}
-	list, err := agentFlags{spoke: f.spoke, labels: f.labels, open: true, limit: math.MaxInt}.list(ctx, c)
+	list, _, err := agentFlags{spoke: f.spoke, labels: f.labels, open: true, limit: math.MaxInt}.list(ctx, c)
 	for _, v := range list {
 		switch {
 		case v.Hub != "":
@@ -202,6 +202,7 @@ func (a *app) printKilled(sum hub.KillSummary) (failed error) {
 	if sum.Later > 0 && a.forPeople() {
 		fmt.Fprintln(a.err, goOn(sum.Later, "came after you looked"))
 	}
+	a.did("the kill of %s is ordered; see: %s", numberOf(sum.Killed, "agent"), a.line("agents"))
 	worst := 0
 	for _, r := range sum.Refused {
 		worst = max(worst, exitOfCode(r.Code))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,9 +71,11 @@ func TestALongListIsOfPages(t *testing.T) {
 		there, limit int
 		even         bool
 		want, asked  int
-	}{{2500, 50, false, 50, 1}, {2500, 2200, false, 2200, 3}, {2500, 9000, false, 2500, 3}, {2500, 600, true, 600, 2}, {2500, 9000, true, 1250, 3}, {0, 50, false, 0, 1}, {10, 0, false, 0, 1}} {
+		more         bool
+	}{{2500, 50, false, 50, 1, true}, {50, 50, false, 50, 1, false}, {51, 50, false, 50, 1, true}, {2500, 2200, false, 2200, 3, true}, {2500, 9000, false, 2500, 3, false}, {2500, 2500, false, 2500, 3, false},
+		{1000, 1000, false, 1000, 1, false}, {1001, 1000, false, 1000, 2, true}, {2500, 600, true, 600, 2, true}, {1200, 600, true, 600, 2, false}, {2500, 9000, true, 1250, 3, false}, {2500, math.MaxInt, false, 2500, 3, false}, {0, 50, false, 0, 1, false}, {10, 0, false, 0, 1, true}} {
 		asked := 0
-		list, err := paged(tt.limit, tt.even, func(cursor string, most int) (page control.Items[int], err error) {
+		list, more, err := paged(tt.limit, tt.even, func(cursor string, most int) (page control.Items[int], err error) {
 			asked++
 			at, _ := strconv.Atoi(cursor)
 			for ; at < tt.there && most > 0; most-- {
@@ -88,6 +91,7 @@ func TestALongListIsOfPages(t *testing.T) {
 
 		require.NoError(t, err)
 		require.Len(t, list, tt.want, "%+v", tt)
+		require.Equal(t, tt.more, more, "%+v", tt)
 		require.True(t, slices.IsSorted(list))
 		require.Equal(t, tt.asked, asked, "%+v", tt)
 	}

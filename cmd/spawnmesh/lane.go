@@ -83,6 +83,7 @@ func (a *app) changeLane(ctx context.Context, name string, change api.LaneChange
 		if l.State == "draining" && l.Name == backlog.DefaultLane && a.workspace == backlog.MainWorkspace {
 			fmt.Fprintf(a.err, "orders of hubs still come into this lane and run; to let them wait: %s\n", a.line("lane", "pause", l.Name, "--reason", "WHY"))
 		}
+		a.did("lane %s is %s, weight %d; see: %s", l.Name, l.State, l.Weight, a.line("lane", "list"))
 		if a.forPeople() {
 			_, err := fmt.Fprintf(a.out, "lane %s is %s, weight %d; %d queued, %d claimed\n", l.Name, l.State, l.Weight, l.Queued, l.Claimed)
 			return err

@@ -70,6 +70,7 @@ func (a *app) removeCommand(what string, remove func(ctx context.Context, c *api
 				if err != nil {
 					return err
 				}
+				a.did("%s %s is removed", what, args[0])
 				if a.forPeople() {
 					_, err := fmt.Fprintf(a.out, "%s %s is removed\n", what, printable(args[0]))
 					return err

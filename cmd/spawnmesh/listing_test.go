@@ -162,7 +162,17 @@ func listAgents(t *testing.T, h hand) {
 	names := h.do("agents", "-o", "name", "--open", "--spoke", "attic")
 	require.Contains(t, names, open+"\n")
 	require.NotContains(t, names, ended)
+	for _, format := range []string{"table", "name", "json"} {
+		two := h.run("", "agents", "--limit", "1", "--spoke", "attic", "-o", format)
+		require.Zero(t, two.code)
+		require.Equal(t, "there are more agents than these; see more with --limit N\n", two.err, format)
+	}
+	require.Empty(t, h.run("", "agents", "--limit", "1000").err)
 	require.Len(t, strings.Split(strings.TrimSpace(h.do("agents", "--limit", "2", "-o", "name")), "\n"), 2)
+	h.refused(exitMisuse, "take a number from 0", "events", "--since", "-1")
+	h.refused(exitMisuse, "take a number from 0", "events", "-n", "-5")
+	h.refused(exitMisuse, "take a number from 0", "logs", ended, "-n", "-5")
+	h.refused(exitMisuse, "take a number from 0", "logs", ended, "--since-seq", "-1")
 	none := h.run("", "agents", "--spoke", "nowhere")
 	require.Equal(t, said{"", "no such agents; all of them: spawnmesh --data-dir " + h.dir + " agents\n", 0}, none)
 	require.Equal(t, "[]\n", h.do("agents", "--spoke", "nowhere", "-o", "json"))

@@ -37,7 +37,12 @@ per line, and "waiting" while the spoke is not linked.
 
 In a spoke's data directory the output comes from the files of the attempts on this
 host, first attempt first, also while no spoke runs.`,
-		RunE: func(c *cobra.Command, args []string) error { return a.showLogs(c.Context(), args[0], f) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.attempt < 0 || f.seq < 0 || f.last < 0 && c.Flags().Changed("lines") {
+				return misuse("-n, --attempt and --since-seq take a number from 0")
+			}
+			return a.showLogs(c.Context(), args[0], f)
+		},
 	}
 	fl := c.Flags()
 	fl.BoolVarP(&f.follow, "follow", "f", false, "go on until the agent has ended")

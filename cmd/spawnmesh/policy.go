@@ -152,6 +152,7 @@ func (a *app) policyInit(preset string, force bool) error {
 		v := map[string]string{"path": path, "preset": preset}
 		return a.print(v, []any{v}, table{names: []string{path}})
 	}
+	a.did("%s was written", path)
 	fmt.Fprintln(a.out, path)
 	fmt.Fprintf(a.err, "a running spoke obeys it after: %s spoke policy reload\n", a.self())
 	return nil
@@ -180,6 +181,7 @@ func (a *app) policyReload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.did("policy %s is in force; see: %s", v.Policy, a.line("spoke", "policy", "show"))
 	if !a.forPeople() {
 		return a.print(v, []any{v}, table{names: []string{v.Policy}})
 	}

@@ -83,6 +83,7 @@ func (a *app) quotaCreateCommand() *cobra.Command {
 }
 
 func (a *app) sayQuota(q backlog.Quota) error {
+	a.did("the quota is changed; see: %s", a.line("quota", "show", q.Name))
 	if a.forPeople() {
 		_, err := fmt.Fprintf(a.out, "quota %s: %s\n", q.Name, limitsOf(q))
 		return err

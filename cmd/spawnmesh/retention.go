@@ -59,6 +59,9 @@ func (a *app) keep(ctx context.Context, c *api.ClientWithResponses, args []strin
 		}
 	}
 	k, err := control.Answer(c.ChangeRetentionWithResponse(ctx, args[0], api.RetentionChange{KeepNS: int64(age)}))
+	if err == nil {
+		a.did("%s are kept for %s; see: %s", k.Kind, commands.Lasting(time.Duration(k.KeepNS)), a.line("retention"))
+	}
 	return []store.Kept{keptFrom(k)}, err
 }
 

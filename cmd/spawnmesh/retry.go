@@ -31,6 +31,7 @@ encrypted to the spoke, and the hub does not keep them. A chain has at most 10.`
 			if err != nil {
 				return err
 			}
+			a.did("agent %s was ordered on %s; see: %s", got.ShortID, got.Spoke, a.line("status", got.ShortID))
 			if a.forPeople() {
 				fmt.Fprintf(a.out, "%s\n", got.ShortID)
 				return nil

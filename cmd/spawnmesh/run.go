@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 // A runner runs the instance of this call in the foreground: as a spoke alone, or
@@ -143,6 +144,13 @@ func (r *runner) openPolicy() error {
 
 // check says what is wrong with this host before a database is started for nothing.
 func (r *runner) check(ctx context.Context) error {
+	dir, err := r.a.dir()
+	if err != nil {
+		return err
+	}
+	if e := postgres.Running(dir); e != nil { // it has these addresses, too
+		return e
+	}
 	if r.hub != nil {
 		if err := checkLink(ctx, r.hub.Listen); err != nil {
 			return config.Explain(err, r.settings)

@@ -24,6 +24,7 @@ func (a *app) changeSchedule(c *cobra.Command, name string, v api.ScheduleChange
 	if err != nil {
 		return err
 	}
+	a.did("the schedule %s %s; see: %s", s.Name, what, a.line("schedule", "show", s.Name))
 	return a.sayDue(s, what)
 }
 
@@ -114,6 +115,7 @@ func (a *app) resumeRestored(c *cobra.Command, v api.ScheduleChange) error {
 			return fmt.Errorf("%d schedules go on, and then: %w", len(resumed), err)
 		}
 		resumed = append(resumed, s)
+		a.did("resumed %s; see: %s", numberOf(len(resumed), "schedule"), a.line("schedule", "list"))
 	}
 	if len(resumed) == 0 && a.forPeople() {
 		_, err := fmt.Fprintln(a.out, "no schedule is paused because of a restore")
@@ -157,12 +159,19 @@ func (a *app) scheduleFiresCommand() *cobra.Command {
 run, the newest first. MISSED is how many more times it was due by then, as when the
 hub was down. They are the same agent.`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 1 {
+				return misuse("--limit is 1 or more")
+			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
-				list, err := control.Answer(c.API().ListFiresWithResponse(ctx, args[0], &api.ListFiresParams{Limit: &limit}))
-				if err != nil {
-					return err
+				list, more, err := paged(limit, false, func(cursor string, most int) (control.Items[api.Fire], error) {
+					page, err := control.Answer(c.API().ListFiresWithResponse(ctx, args[0], &api.ListFiresParams{Cursor: cursor, Limit: &most}))
+					return control.Items[api.Fire]{Items: page.Items, Next: page.Next}, err
+				})
+				if err == nil {
+					err = a.printFires(list)
 				}
-				return a.printFires(list.Items)
+				a.sayMore(err == nil && more, "times", "--limit N")
+				return err
 			})
 		},
 	}
@@ -213,6 +222,7 @@ func (a *app) scheduleDeleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.did("the schedule %s is deleted", v.Name)
 			if a.forPeople() {
 				_, err := fmt.Fprintf(a.out, "schedule %s is deleted\n", v.Name)
 				return err

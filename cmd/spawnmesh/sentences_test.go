@@ -311,7 +311,7 @@ func TestAgentsOnANarrowTerminal(t *testing.T) {
 	list := []agentView{{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "cellar", State: commands.Unavailable, Reason: commands.ReclaimsExhausted, Title: "the nightly run of all", CreatedAt: made}}},
 		{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Running, Title: "another one", CreatedAt: made}}}}
 
-	lines := shownOn(t, 60, 3, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents(list) })
+	lines := shownOn(t, 60, 3, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents(list, "") })
 
 	require.Regexp(t, `^\S{8}  cellar  unavailable \(r…  5s   the nightly run of …$`, lines[1])
 	require.Regexp(t, `^\S{8}  attic   running          5s   another one$`, lines[2])
@@ -323,7 +323,9 @@ func TestALongTitleLeavesRoomForTheState(t *testing.T) {
 	v := agentView{AgentView: hub.AgentView{Mirror: store.Mirror{Task: newID(), Spoke: "attic", State: commands.Unavailable, Reason: commands.Frozen,
 		Title: strings.Repeat("title ", 8), CreatedAt: time.Now()}}}
 
-	lines := shownOn(t, 100, 2, func(screen *os.File) error { return (&app{out: screen, output: "table"}).printAgents([]agentView{v}) })
+	lines := shownOn(t, 100, 2, func(screen *os.File) error {
+		return (&app{out: screen, output: "table"}).printAgents([]agentView{v}, "")
+	})
 
 	require.Contains(t, lines[1], "unavailable (frozen)")
 }

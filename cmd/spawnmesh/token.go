@@ -146,6 +146,7 @@ who has it is cut off within two seconds.`,
 			if err != nil {
 				return err
 			}
+			a.did("the token %s is %s; see: %s", v.Name, v.State, a.line("token", "list"))
 			if a.forPeople() {
 				fmt.Fprintf(a.out, "the token %s is %s\n", v.Name, v.State)
 				return nil

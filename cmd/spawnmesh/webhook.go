@@ -74,7 +74,6 @@ URL is https, to a host with a public address and port 443. To another port it n
 			if err != nil {
 				return err
 			}
-			a.did("the webhook %s was created; see: %s", made.Name, a.line("webhook", "show", made.Name))
 			if made.Warning != "" {
 				fmt.Fprintf(a.err, "warning: %s\n           the host of the hub says which networks it may send to: hub run --webhook-allow CIDR\n", printable(made.Warning))
 			}
@@ -88,8 +87,15 @@ URL is https, to a host with a public address and port 443. To another port it n
 	return c
 }
 
-// sayWebhook says what was done to a webhook.
+// sayWebhook says what was done to a webhook that is still there.
 func (a *app) sayWebhook(v api.Webhook, what string) error {
+	short, _, _ := strings.Cut(what, "\n")
+	a.did("webhook %s %s; see: %s", v.Name, short, a.line("webhook", "show", v.Name))
+	return a.printChanged(v, what)
+}
+
+// printChanged shows a webhook that was changed.
+func (a *app) printChanged(v api.Webhook, what string) error {
 	if !a.forPeople() {
 		return a.printWebhook(v)
 	}

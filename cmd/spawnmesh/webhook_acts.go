@@ -57,6 +57,7 @@ func (a *app) webhookResendCommand() *cobra.Command {
 
 // sayDelivery says what has become of a delivery.
 func (a *app) sayDelivery(d api.Delivery, what string) error {
+	a.did("delivery %s %s", d.ID, what)
 	if !a.forPeople() {
 		return a.print(d, []any{d}, table{names: []string{d.ID}})
 	}
@@ -71,12 +72,19 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 		Long: `List what a webhook was told, or is to be, the newest first. Those that were taken or
 given up are kept for a while (retention deliveries).`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if limit < 1 {
+				return misuse("--limit is 1 or more")
+			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
-				list, err := control.Answer(c.API().ListDeliveriesWithResponse(ctx, args[0], &api.ListDeliveriesParams{Limit: &limit}))
-				if err != nil {
-					return err
+				list, more, err := paged(limit, false, func(cursor string, most int) (control.Items[api.Delivery], error) {
+					page, err := control.Answer(c.API().ListDeliveriesWithResponse(ctx, args[0], &api.ListDeliveriesParams{Cursor: cursor, Limit: &most}))
+					return control.Items[api.Delivery]{Items: page.Items, Next: page.Next}, err
+				})
+				if err == nil {
+					err = a.printDeliveries(list)
 				}
-				return a.printDeliveries(list.Items)
+				a.sayMore(err == nil && more, "deliveries", "--limit N")
+				return err
 			})
 		},
 	}
@@ -189,6 +197,7 @@ func (a *app) enableRestored(c *cobra.Command, v api.WebhookChange) error {
 			return fmt.Errorf("%d webhooks go on, and then: %w", len(enabled), err)
 		}
 		enabled = append(enabled, w)
+		a.did("enabled %s; see: %s", numberOf(len(enabled), "webhook"), a.line("webhook", "list"))
 	}
 	if len(enabled) == 0 && a.forPeople() {
 		_, err := fmt.Fprintln(a.out, "no webhook is disabled because of a restore")
@@ -219,7 +228,8 @@ func (a *app) webhookDeleteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.sayWebhook(v, "is deleted")
+			a.did("webhook %s is deleted", v.Name)
+			return a.printChanged(v, "is deleted")
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask whether it is meant")

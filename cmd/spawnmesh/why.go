@@ -9,6 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 )
 
 func (a *app) whyCommand() *cobra.Command {
@@ -68,7 +69,7 @@ func (a *app) why(ctx context.Context, word string) error {
 		return a.whyAgent(ctx, c, *agent)
 	})
 	code := commands.CodeOf(err)
-	if code != commands.NotFound && code != commands.Unreachable {
+	if code != commands.NotFound && code != commands.Unreachable && code != commands.Forbidden {
 		return err
 	}
 	var w api.BacklogWhy
@@ -79,22 +80,39 @@ func (a *app) why(ctx context.Context, word string) error {
 	switch {
 	case inBacklog == nil:
 		return a.printWhy(whyFrom(w))
-	case code == commands.NotFound && commands.CodeOf(inBacklog) == commands.NotFound:
+	case commands.CodeOf(inBacklog) != commands.NotFound:
+	case code == commands.Forbidden || code == commands.Unreachable && a.onlyBacklog():
+		return inBacklog // nobody else has answered
+	case code == commands.NotFound:
 		return commands.Refuse(commands.NotFound, "no agent, no spoke and no task is named %s", commands.Clip(word)).Hinting("see: %s agents, spokes, connections list, or backlog list; what was refused here: %s", a.self(), a.line("audit", "list", "--object", word))
 	}
 	return err
 }
 
-// named is the agent or the spoke that a word names. One that names several of them is refused.
+// onlyBacklog reports whether the instance of this host has no agents, and never had: neither hub nor spoke has run there.
+func (a *app) onlyBacklog() bool {
+	dir, err := a.dir()
+	if err != nil || isHub(dir) {
+		return false
+	}
+	_, err = instance.LoadKeys(dir)
+	return err == nil
+}
+
+// named is the agent or the spoke that a word names. One that names several of them is refused. Of who may not ask for agents,
+// or for spokes, none is there.
 func (a *app) named(ctx context.Context, c *control.Client, word string) (*agentView, *spokeView, error) {
 	s, noSpoke := a.spoke(ctx, c, word)
 	agent, err := agentNamed(ctx, c, word)
 	code, both := commands.CodeOf(err), noSpoke == nil && s.Name == word
+	none := code == commands.NotFound || code == commands.Forbidden
 	switch {
-	case noSpoke == nil && code == commands.NotFound:
+	case noSpoke == nil && none:
 		return nil, &s, nil
-	case s.ID != "" && !isSpoke(s.connectionView) && code == commands.NotFound:
+	case s.ID != "" && !isSpoke(s.connectionView) && none:
 		return nil, &s, nil // a hub of this host
+	case code == commands.Forbidden && commands.CodeOf(noSpoke) == commands.NotFound:
+		return nil, nil, noSpoke
 	case both && err == nil:
 		return nil, nil, commands.Refuse(commands.Ambiguous, "%s names a spoke and the agent %s", commands.Clip(word), agent.ShortID).
 			Hinting("give that id, or ask of the spoke").Running("why", "--spoke", word)

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 func (d *Door) ask(r *http.Request, a Ask) (backlog.Question, error) {
 	i := backlog.Inquiry{Key: a.Key, What: commands.Question{Text: a.Text, Options: a.Options, Default: a.Default, Data: a.Data}, For: commands.DefaultQuestionFor}
 	if a.DeadlineMS != 0 {
-		i.For = time.Duration(min(max(a.DeadlineMS, 0), commands.MaxQuestionFor.Milliseconds()+1)) * time.Millisecond
+		i.For = time.Duration(min(max(a.DeadlineMS, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	}
 	texts := []*string{&i.Key, &i.What.Text, &i.What.Default}
 	for n := range i.What.Options {

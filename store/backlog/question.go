@@ -35,7 +35,7 @@ func (i *Inquiry) Validate() error {
 	case i.Key == "":
 		return commands.Refuse(commands.Validation, "the question has no key").Hinting("give it a name of its own, by which it is known when it is asked again")
 	case i.For < time.Second || i.For > commands.MaxQuestionFor:
-		return commands.Refuse(commands.Validation, "a question may wait for 1s to 30d, not %s", i.For)
+		return commands.Refuse(commands.Validation, "a question may wait for 1s to 30d, not %s", commands.Lasting(i.For))
 	}
 	i.What.Default = i.What.Fallback()
 	return i.What.CheckText()

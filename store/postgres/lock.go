@@ -120,6 +120,22 @@ func holder(file *os.File, dir string) *InUseError {
 	return e
 }
 
+// Running says which instance has the data directory dir, and nil where none has it for longer than one act. It takes nothing.
+func Running(dir string) *InUseError {
+	file, err := os.Open(filepath.Join(dir, "instance.lock"))
+	if err != nil {
+		return nil
+	}
+	defer file.Close() // and let go
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil
+	}
+	if e := holder(file, dir); !gone(e.PID) && !e.Brief {
+		return e
+	}
+	return nil
+}
+
 // Close releases the directory. The file stays, because removing it could let two instances in.
 func (l *InstanceLock) Close() error {
 	var err error
