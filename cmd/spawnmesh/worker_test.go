@@ -21,7 +21,7 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 	id := h.spawn("--spoke", "attic", "--title", "deployer", "--", "sh", "-c", "set -e; "+w+"start; "+w+"progress --current 1 --total 4 --unit steps --step planning; "+
 		"echo diff >plan; got=$("+w+"ask 'deploy now?' --key deploy --option allow --option deny --deadline 1h --data plan); echo got $got; "+
 		"again=$("+w+"ask 'deploy now?' --key deploy --option allow --option deny --data plan); echo again $again; "+w+"show -o json | grep -c '\"answer\": \"allow\"'; "+
-		w+"ask 'anybody?' --deadline 1s || echo code $?; "+w+"progress || echo code $?")
+		w+"ask 'anybody?' --deadline 1s || echo code $?; "+w+"progress || echo code $?; "+w+"ask 'when?' --deadline 40d 2>&1 || true")
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(h.run("", "status", id).out, h.run("", "logs", id))
@@ -58,6 +58,7 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 	require.Contains(t, said, "got allow\nagain allow\n")
 	require.Contains(t, said, "code 11\n")
 	require.Contains(t, said, "code 2\n")
+	require.Contains(t, said, "a question may wait for 1s to 30d, not 40d\n")
 	require.Regexp(t, `(?m)^answer +allow\nanswered +.* by lab: uid:\d+\nreason +looked at it$`, s.do("inbox", "show", q))
 	s.refused(exitConflict, "has answered", "answer", q, "deny")
 	require.Equal(t, "", h.do("inbox", "-o", "name"))

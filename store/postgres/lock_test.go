@@ -29,10 +29,16 @@ func TestLockKeepsASecondInstanceOut(t *testing.T) {
 	require.WithinDuration(t, time.Now(), inUse.Since, time.Minute)
 	require.Regexp(t, `^/.*/data is in use by another running instance \(pid \d+ since 2.*Z\): stop that one, or give this one a directory of its own$`, err.Error())
 
+	require.Equal(t, inUse, postgres.Running(dir))
 	require.NoError(t, lock.Close())
+	require.Nil(t, postgres.Running(dir))
 	again, err := postgres.Lock(dir)
 	require.NoError(t, err)
 	require.NoError(t, again.Close())
+	short, err := postgres.LockBriefly(dir)
+	require.NoError(t, err)
+	require.Nil(t, postgres.Running(dir), "it will be free again soon")
+	require.NoError(t, short.Close())
 }
 
 func TestLockEndsWithItsProcess(t *testing.T) {
