@@ -96,7 +96,7 @@ func actsOf(failed, open string) []act {
 		{"unarchive " + failed, "agent " + failed + " is in lists again", ""},
 		{"schedule create nightly " + file, "the schedule nightly was created; see: ", "schedule show nightly"},
 		{"schedule change nightly --cron @weekly", "the schedule nightly was changed; see: ", "schedule show nightly"},
-		{"schedule pause nightly --reason x", "the schedule nightly was paused; see: ", "schedule show nightly"},
+		{"schedule pause nightly --reason x", "the schedule nightly is paused; see: ", "schedule show nightly"},
 		{"schedule resume nightly", "the schedule nightly goes on; see: ", "schedule show nightly"},
 		{"schedule run nightly", "agent ID was ordered on attic; see: ", "status ID"},
 		{"schedule delete nightly --yes", "the schedule nightly is deleted", ""},

@@ -156,8 +156,8 @@ func (a *app) webhookEnableCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "enable NAME", Short: "Tell a webhook again what changes", Args: cobra.MaximumNArgs(1),
 		Long: `Tell a webhook again what changes from now on. First it is told which events it may
-not have been told of (events.gap): from the first that waited on, though it can have had
-others after that.
+not have been told of (events.gap): from the first that waited on, though it can have
+had others after that.
 
 A hub that was restored from a backup has disabled its webhooks (restored), and has
 those again that were deleted since: delete these first. With --all all the others go
