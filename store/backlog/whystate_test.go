@@ -86,13 +86,13 @@ func TestWhySaysHowATaskEnded(t *testing.T) {
 	}
 }
 
-// Of a task that is paused or blocked why says by whom and with which words, of the last time that it was.
+// Of a task that is paused or blocked why says by whom and with which words, also where its worker gave none.
 func TestWhySaysWhoKeepsATask(t *testing.T) {
 	t.Parallel()
 	b := board(t)
-	said := func(text, words, fix string) {
+	said := func(key, text, words, fix string) {
 		t.Helper()
-		w, err := b.Why(t.Context(), "a")
+		w, err := b.Why(t.Context(), key)
 		require.NoError(t, err)
 		require.Equal(t, text+words, w.Reasons[0].Text)
 		require.Equal(t, fix, w.Reasons[0].Fix)
@@ -102,12 +102,12 @@ func TestWhySaysWhoKeepsATask(t *testing.T) {
 	create(t, b, backlog.TaskSpec{Key: "a", Title: "t"})
 
 	do(b.Pause(t.Context(), backlog.Act{Task: "a", Reason: "the quarter\nis over"}))
-	said("it is paused by ann until somebody resumes it", ": the quarter is over", "spawnmesh backlog resume a")
+	said("a", "it is paused by ann until somebody resumes it", ": the quarter is over", "spawnmesh backlog resume a")
 	do(b.Resume(t.Context(), backlog.Act{Task: "a"}))
 	do(b.Block(t.Context(), backlog.Act{Task: "a", Reason: "waiting for legal"}))
-	said("it is blocked by ann until somebody unblocks it", ": waiting for legal", "spawnmesh backlog unblock a")
-	do(b.Unblock(t.Context(), backlog.Act{Task: "a"}))
+	said("a", "it is blocked by ann until somebody unblocks it", ": waiting for legal", "spawnmesh backlog unblock a")
+	create(t, b, backlog.TaskSpec{Key: "b", Title: "t"})
 	claimed := claimCards(t, b, nil)
 	do(b.Block(t.Context(), backlog.Act{Fence: &claimed[0].Fence}))
-	said("it is blocked by ann until somebody unblocks it", "", "spawnmesh backlog unblock a")
+	said("b", "it is blocked by ann until somebody unblocks it", "", "spawnmesh backlog unblock b")
 }
