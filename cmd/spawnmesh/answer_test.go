@@ -147,7 +147,7 @@ var noActs = regexp.MustCompile(`^$|^(api|bench|completion|config|conformance|co
 	`|^(\S+ )?(list|show|stats|fires|deliveries)$|^backlog (why|audit|grant verify)$`)
 
 // actsElsewhere are acts whose lines need more than a hub with a spoke has: the verbs of a task say all the same (sayTask).
-var actsElsewhere = []string{"answer", "webhook test", "webhook resend", "connections grant", "backlog renew", "backlog reclaim", "backlog fail", "backlog release", "backlog block", "backlog unblock", "backlog pause", "backlog resume", "backlog cancel", "backlog retry"}
+var actsElsewhere = []string{"answer", "webhook test", "webhook resend", "connections grant", "token confirm", "backlog renew", "backlog reclaim", "backlog fail", "backlog release", "backlog block", "backlog unblock", "backlog pause", "backlog resume", "backlog cancel", "backlog retry"}
 
 // Every command that changes something is among the acts of [TestALostAnswerSaysWhatWasDone].
 func TestEveryActIsTried(t *testing.T) {

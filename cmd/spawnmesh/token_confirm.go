@@ -46,7 +46,11 @@ func (a *app) confirmToken(c *cobra.Command, text string, v api.Reason) (api.Tok
 	if err != nil {
 		return api.Token{}, err
 	}
-	return control.Answer(client.API().ConfirmTokenWithResponse(c.Context(), text, v))
+	t, err := control.Answer(client.API().ConfirmTokenWithResponse(c.Context(), text, v))
+	if err == nil {
+		a.did("the token %s is %s; see: %s", t.Name, t.State, a.line("token", "list"))
+	}
+	return t, err
 }
 
 // confirmRestored confirms those that a restore has held.
