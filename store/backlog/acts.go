@@ -183,7 +183,7 @@ func (ws *Workspace) doByFence(ctx context.Context, tx *store.Tx, v verb, a Act,
 		}
 		return stale(task, *a.Fence)
 	}
-	if a.Reason != "" || v.to == commands.Blocked { // who has blocked it is told by why
+	if a.Reason != "" {
 		ws.audit(tx, "worker."+v.done, task.ID, "", a.Reason)
 	}
 	return ws.conclude(ctx, tx, moved, a)
