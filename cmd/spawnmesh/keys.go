@@ -151,6 +151,16 @@ func eachKey(v api.Keys) []any {
 
 func (a *app) printKeys(v api.Keys) error { return a.print(v, eachKey(v), keyTable(v)) }
 
+// shortKey is the beginning of a key as it may be typed: without the name of the algorithm, unless that keeps it from being taken for
+// a flag.
+func shortKey(id string) string {
+	short := strings.TrimPrefix(id, "ed25519:")
+	if strings.HasPrefix(short, "-") {
+		return id[:len(id)-len(short)+12]
+	}
+	return short[:12]
+}
+
 func keyTable(v api.Keys) table {
 	t := table{head: []string{"OF", "USE", "STATE", "SINCE", "KEY", "SIGNS FOR"}, wide: []string{"ENDED", "VERIFIES UNTIL", "ID"}, drops: []string{"SINCE", "USE"}}
 	add := func(of, use, state string, since time.Time, id string, peers []string, ended, until time.Time) {
@@ -161,7 +171,7 @@ func keyTable(v api.Keys) table {
 			return t.Local().Format(time.DateTime)
 		}
 		t.names = append(t.names, id)
-		t.rows = append(t.rows, []string{of, use, state, when(since), strings.TrimPrefix(id, "ed25519:")[:12], strings.Join(peers, ","), when(ended), when(until), id})
+		t.rows = append(t.rows, []string{of, use, state, when(since), shortKey(id), strings.Join(peers, ","), when(ended), when(until), id})
 	}
 	never := time.Time{}
 	add("this instance", "identity", "current", never, v.Identity, nil, never, never)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +16,7 @@ func keysByHand(t *testing.T, _ *fleet.Mesh, h, s hand) {
 	var before, after store.KeysView
 	h.read(&before, 0, "keys", "list")
 	first := string(before.Signing[0].ID)
-	short := func(id string) string { return strings.TrimPrefix(id, "ed25519:")[:12] }
-	require.Regexp(t, `(?m)^this instance +signing +current +\S+ \S+ +`+short(first)+` +attic$`, h.do("keys", "list"))
+	require.Regexp(t, `(?m)^this instance +signing +current +\S+ \S+ +`+shortKey(first)+` +attic$`, h.do("keys", "list"))
 
 	require.Regexp(t, `^the new signing key is ed25519:[\w-]{43}\n$`, h.do("keys", "rotate", "--overlap", "1h"))
 	h.read(&after, 0, "keys", "list")
@@ -27,13 +25,13 @@ func keysByHand(t *testing.T, _ *fleet.Mesh, h, s hand) {
 	require.Greater(t, after.Version, before.Version)
 	confirmed(h, second)
 	require.Zero(t, h.run("", "spawn", "--spoke", "attic", "--wait", "--", "true").code)
-	require.Contains(t, s.do("keys", "list"), short(second), "the peer's keys are listed, too")
+	require.Contains(t, s.do("keys", "list"), shortKey(second), "the peer's keys are listed, too")
 
 	h.refused(exitMisuse, "to revoke a key needs a reason", "keys", "revoke", "current")
 	h.refused(exitMisuse, "an old key verifies for", "keys", "rotate", "--overlap", "1s")
 	h.refused(exitNotFound, "see: spawnmesh --data-dir "+h.dir+" keys list", "keys", "revoke", "nobodys-key", "--reason", "copied")
 	var third store.KeysView
-	h.read(&third, 0, "keys", "revoke", short(first), "--reason", "the disk was copied")
+	h.read(&third, 0, "keys", "revoke", shortKey(first), "--reason", "the disk was copied")
 	var states []string
 	for _, k := range third.Signing {
 		states = append(states, k.State)
@@ -56,4 +54,11 @@ func confirmed(h hand, key string) {
 		h.read(&v, 0, "keys", "list")
 		return string(v.Signing[0].ID) == key && len(v.Waiting) == 0 && len(v.Signing[0].Peers) == 1, nil
 	}))
+}
+
+// A key that begins like a flag is shown as it can be typed.
+func TestAShortKeyIsNoFlag(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "abcdefghijkl", shortKey("ed25519:abcdefghijklmnop"))
+	require.Equal(t, "ed25519:-bcdefghijkl", shortKey("ed25519:-bcdefghijklmnop"))
 }
