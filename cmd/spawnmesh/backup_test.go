@@ -103,7 +103,7 @@ func TestAHubThatWasLostIsRestored(t *testing.T) {
 	once := map[string]int{"ended": 1, "running": 1, "later": 1}
 	require.Equal(t, once, starts)
 	require.Equal(t, once, ends)
-	require.Contains(t, h.do("logs", running), "said by running")
+	require.Contains(t, h.do("logs", "-f", running), "said by running")
 	require.Contains(t, m.Hub.LastWords()+h.do("audit", "list", "--limit", "500"), "RESYNC")
 }
 

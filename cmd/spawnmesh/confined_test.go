@@ -34,7 +34,7 @@ func TestASpokeIsolatesItsAgents(t *testing.T) {
 		"ls "+s.dir+" "+filepath.Join(s.dir, "run")+"; echo own >file; cat file")
 	h.ends(id)
 
-	require.Equal(t, "own\n", h.do("logs", id))
+	require.Equal(t, "own\n", h.do("logs", "-f", id))
 	require.Regexp(t, `(?m)^isolation +`+regexp.QuoteMeta(level)+`$`, h.do("status", id))
 	require.Regexp(t, `(?m)^isolation +`+regexp.QuoteMeta(level)+`$`, s.do("status", id))
 	require.Regexp(t, `(?m)^isolation +`+regexp.QuoteMeta(level)+`$`, h.do("connections", "show", "attic"))

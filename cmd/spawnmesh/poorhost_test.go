@@ -44,7 +44,7 @@ func TestHostsThatGiveLittle(t *testing.T) {
 
 			for _, id := range ids {
 				require.Equal(t, commands.Completed, h.ends(id).State)
-				require.Equal(t, "done\n", h.do("logs", id))
+				require.Equal(t, "done\n", h.do("logs", "-f", id))
 			}
 		})
 	}

@@ -113,7 +113,7 @@ func TestATraceGoesFromTheOrderToTheAgent(t *testing.T) {
 	require.Equal(t, "failed", spans["run"].about("outcome"))
 	require.Equal(t, "1", spans["run"].about("attempt"))
 	require.Less(t, spans["order"].Start, spans["run"].Start)
-	require.Equal(t, "00-"+trace+"-"+spans["run"].SpanID+"-01", strings.TrimSpace(h.do("logs", task)), "the agent goes on from there")
+	require.Equal(t, "00-"+trace+"-"+spans["run"].SpanID+"-01", strings.TrimSpace(h.do("logs", "-f", task)), "the agent goes on from there")
 	h.refused(exitMisuse, "--trace-endpoint: traces go to other machines by https only", "hub", "run", "--trace-endpoint", "http://collector.example.org")
 }
 
@@ -127,10 +127,10 @@ func TestATraceOfOthersIsPassedOn(t *testing.T) {
 		h.env = []string{"TRACEPARENT=" + trace}
 		id := h.spawn("--spoke", "attic", "--", "sh", "-c", `echo "${TRACEPARENT-none}"`)
 		h.ends(id)
-		require.Contains(t, h.do("logs", id), want)
+		require.Contains(t, h.do("logs", "-f", id), want)
 	}
 	h.env = []string{"TRACEPARENT=" + given}
 	id := h.spawn("--spoke", "attic", "--env", "TRACEPARENT=mine", "--", "sh", "-c", `echo "$TRACEPARENT"`)
 	h.ends(id)
-	require.Equal(t, "mine\n", h.do("logs", id))
+	require.Equal(t, "mine\n", h.do("logs", "-f", id))
 }
