@@ -93,12 +93,15 @@ func TestASpokeThatIsStoppedBeyondItsLease(t *testing.T) {
 		}
 	}
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the first attempt", wrote("1")))
-	require.Equal(t, 1, processes(t, stray...))
+	strays := func(n int) func() (bool, error) {
+		return func() (bool, error) { return processes(t, stray...) == n, nil }
+	}
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for its process in a session of its own", strays(1)))
 	attic := m.Spokes["attic"].Cmd.Process
 
 	require.NoError(t, attic.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = attic.Signal(syscall.SIGCONT) }) // it has ended where the test has
-	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the end of the tree", func() (bool, error) { return processes(t, stray...) == 0, nil }))
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the end of the tree", strays(0)))
 	require.NoError(t, attic.Signal(syscall.SIGCONT))
 
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the second attempt", wrote("2")))
@@ -106,7 +109,7 @@ func TestASpokeThatIsStoppedBeyondItsLease(t *testing.T) {
 	require.NoError(t, err)
 	_, after, _ := strings.Cut(string(raw), "\n2\n")
 	require.NotContains(t, after, "1\n", "the first attempt writes nothing beside the second")
-	require.Equal(t, 1, processes(t, stray...), "the second attempt's")
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the second attempt's process, and no other one", strays(1)))
 	v := h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running && v.Attempt == 2 })
 	require.Equal(t, 2, v.Attempt)
 	h.do("kill", id, "--grace", "0s", "--reason", "enough")
