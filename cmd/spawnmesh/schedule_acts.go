@@ -106,22 +106,13 @@ func (a *app) resumeRestored(c *cobra.Command, v api.ScheduleChange) error {
 	if err != nil {
 		return err
 	}
-	var resumed []api.Schedule
-	for _, s := range list.Items {
-		if !s.Restored {
-			continue
-		}
-		if s, err = control.Answer(client.API().ChangeScheduleWithResponse(c.Context(), s.Name, v)); err != nil {
-			return fmt.Errorf("%d schedules go on, and then: %w", len(resumed), err)
-		}
-		resumed = append(resumed, s)
-		a.did("resumed %s; see: %s", numberOf(len(resumed), "schedule"), a.line("schedule", "list"))
-	}
-	if len(resumed) == 0 && a.forPeople() {
-		_, err := fmt.Fprintln(a.out, "no schedule is paused because of a restore")
-		return err
-	}
-	return a.printSchedules(resumed)
+	return letGoOn(a, list.Items, held[api.Schedule]{
+		is: func(s api.Schedule) bool { return s.Restored },
+		goOn: func(s api.Schedule) (api.Schedule, error) {
+			return control.Answer(client.API().ChangeScheduleWithResponse(c.Context(), s.Name, v))
+		},
+		list: "schedule", did: "schedules go on", none: "no schedule is paused because of a restore", show: a.printSchedules,
+	})
 }
 
 func (a *app) scheduleRunCommand() *cobra.Command {

@@ -63,19 +63,9 @@ func (a *app) confirmRestored(c *cobra.Command, v api.Reason) error {
 	if err != nil {
 		return err
 	}
-	var confirmed []api.Token
-	for _, t := range list.Items {
-		if t.State != api.TokenStateRestored {
-			continue
-		}
-		if t, err = a.confirmToken(c, t.ID, v); err != nil {
-			return fmt.Errorf("%d tokens were confirmed, and then: %w", len(confirmed), err)
-		}
-		confirmed = append(confirmed, t)
-	}
-	if len(confirmed) == 0 && a.forPeople() {
-		_, err := fmt.Fprintln(a.out, "no token waits to be confirmed")
-		return err
-	}
-	return a.printTokens(confirmed)
+	return letGoOn(a, list.Items, held[api.Token]{
+		is:   func(t api.Token) bool { return t.State == api.TokenStateRestored },
+		goOn: func(t api.Token) (api.Token, error) { return a.confirmToken(c, t.ID, v) },
+		list: "token", did: "tokens were confirmed", none: "no token waits to be confirmed", show: a.printTokens,
+	})
 }

@@ -188,22 +188,13 @@ func (a *app) enableRestored(c *cobra.Command, v api.WebhookChange) error {
 	if err != nil {
 		return err
 	}
-	var enabled []api.Webhook
-	for _, w := range list.Items {
-		if w.State != api.WebhookStateDisabled || w.Why != store.Restored {
-			continue
-		}
-		if w, err = control.Answer(client.API().ChangeWebhookWithResponse(c.Context(), w.ID, v)); err != nil {
-			return fmt.Errorf("%d webhooks go on, and then: %w", len(enabled), err)
-		}
-		enabled = append(enabled, w)
-		a.did("enabled %s; see: %s", numberOf(len(enabled), "webhook"), a.line("webhook", "list"))
-	}
-	if len(enabled) == 0 && a.forPeople() {
-		_, err := fmt.Fprintln(a.out, "no webhook is disabled because of a restore")
-		return err
-	}
-	return a.printWebhooks(enabled)
+	return letGoOn(a, list.Items, held[api.Webhook]{
+		is: func(w api.Webhook) bool { return w.State == api.WebhookStateDisabled && w.Why == store.Restored },
+		goOn: func(w api.Webhook) (api.Webhook, error) {
+			return control.Answer(client.API().ChangeWebhookWithResponse(c.Context(), w.ID, v))
+		},
+		list: "webhook", did: "webhooks go on", none: "no webhook is disabled because of a restore", show: a.printWebhooks,
+	})
 }
 
 func (a *app) webhookDeleteCommand() *cobra.Command {
