@@ -44,7 +44,10 @@ func TestListsLeaveOutWhatIsArchived(t *testing.T) {
 	open, kept, old := p.Order(t, web), p.Order(t, web), p.Order(t, web)
 	endedAgo(t, p, kept, time.Minute)
 	endedAgo(t, p, old, time.Hour)
-	require.Equal(t, commands.Conflict, commands.CodeOf(p.Hub.DB.Archive(t.Context(), open, true, "ann")), "it has not ended")
+	var refused *commands.Refused
+	require.ErrorAs(t, p.Hub.DB.Archive(t.Context(), open, true, "ann"), &refused, "it has not ended")
+	require.Equal(t, commands.Conflict, refused.Code)
+	require.Equal(t, []string{"kill", commands.ShortID(open), "--reason", "WHY"}, refused.Run, "as the command takes it")
 	require.Equal(t, commands.NotFound, commands.CodeOf(p.Hub.DB.Archive(t.Context(), storetest.NewID(), true, "ann")))
 	for range 2 { // once more changes nothing
 		require.NoError(t, p.Hub.DB.Archive(t.Context(), old, true, "ann"))
