@@ -95,7 +95,9 @@ func TestWhyAnAgentWaitsForAGrant(t *testing.T) {
 	require.Equal(t, int64(7), why()[0].Since.UnixMilli())
 
 	beat(commands.Decline{Code: commands.DeclinesKind, What: string(commands.KillKind)}, commands.Decline{Code: "tide", What: string(commands.SpawnKind)})
-	meshtest.Await(t, "a reason of a newer spoke", func() bool { return why()[0].Text == "attic: does not take all that this hub orders (tide agent.spawn)" })
+	meshtest.Await(t, "a reason of a newer spoke", func() bool {
+		return why()[0].Text == "attic: does not take all that this hub orders (tide agent.spawn)"
+	})
 	require.Len(t, why(), 1, "that it takes no kill does not keep it from its start")
 }
 
