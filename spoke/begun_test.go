@@ -137,3 +137,37 @@ func TestAWordAboutWhatBeganAfterTheBackupIsCarriedOut(t *testing.T) {
 		})
 	}
 }
+
+// An order that waits in the backup, and has begun since, is neither moved by hand nor ended by its time while nothing can be claimed.
+// Its process is taken over.
+func TestWhatBeganAfterTheBackupIsMovedByNobody(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Lease: 10 * time.Minute}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	lift := heldBack(t, s)
+	c := count(t, m)
+	meshtest.Await(t, "that it waits", func() bool { return m.Agent(t, c.task).AcceptedAt != nil })
+	m.Stop(t, "attic")
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	lift()
+	moves(t, c.far)
+	s.Proxy.Cut()
+	m.Stop(t, "attic")
+	s.Restore(t, backup)
+	m.Start(t, "attic")
+
+	err := s.Ask(t, "POST", "/api/v1/workspaces/main/tasks/"+c.task+"/cancel", map[string]any{"reason": "enough"}, nil)
+	s.Exec(t, `UPDATE ready SET expires_at = now() - interval '1 s'`)
+	s.Do(t, "GET", "/api/v1/workspaces/main/tasks?ready_only=true", nil, nil)
+
+	require.ErrorContains(t, err, "attempt 1 had begun before")
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1 AND expires_at = 'infinity'`, c.task))
+	moves(t, c.far)
+	s.Exec(t, `DELETE FROM freezes`)
+	s.Proxy.Heal()
+	c.finish(t)
+	v := m.Wait(t, c.task)
+	require.Equal(t, []any{commands.Completed, 1}, []any{v.State, v.Attempt})
+	m.Check(t)
+}

@@ -56,7 +56,7 @@ type Desk struct {
 
 // DeskOf answers about the agents of an instance that does not run.
 func DeskOf(db *store.DB, dir string) Desk {
-	return Desk{db, backlog.Open(db, Answer), dir, func() string { return lacksByFile(dir) }, func() *policy.Policy { return rulesOf(dir) }, nil, 0, 0}
+	return Desk{db, Backlog(db, dir), dir, func() string { return lacksByFile(dir) }, func() *policy.Policy { return rulesOf(dir) }, nil, 0, 0}
 }
 
 // rulesOf is the policy that a spoke would start with. What is wrong with it is said where it decides.

@@ -25,7 +25,7 @@ const maxAttempt = 10_000
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
 	tasks := slices.Clone(r.Tasks)
 	for i, t := range tasks {
-		if last := s.lastAttempt(t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
+		if last := s.backlog.Found(t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
 			tasks[i].Attempt, tasks[i].Over = last, false
 		}
 	}
@@ -41,7 +41,7 @@ func (s *Spoke) takeBack(ctx context.Context) error {
 	}
 	var ran []backlog.PausedAgent
 	for _, a := range list {
-		if last := s.lastAttempt(a.Task); last > a.Attempt {
+		if last := s.backlog.Found(a.Task); last > a.Attempt {
 			s.Log.WarnContext(ctx, "an agent is paused as far as is known, and the directory of a later attempt is there; that attempt is taken over", "id", a.Task, "attempt", last)
 			ran = append(ran, backlog.PausedAgent{Task: a.Task, Attempt: last})
 		}
@@ -81,14 +81,21 @@ func (s *Spoke) findBegun(ctx context.Context) error {
 // lookForBegun is findBegun for a task that somebody says a word about. It comes before the transaction of that word.
 func (s *Spoke) lookForBegun(task string) {
 	if s.backlog.Restored() && s.live.get(task) == nil {
-		s.backlog.NoteBegun(task, s.lastAttempt(task))
+		s.backlog.NoteBegun(task, s.backlog.Found(task))
 	}
+}
+
+// Backlog is that of the database db of the instance in dir: it tells hubs of their agents, and finds what had begun before a restore.
+func Backlog(db *store.DB, dir string) *backlog.Backlog {
+	b := backlog.Open(db, Answer)
+	b.Found = func(task string) int { return lastAttempt(dir, task) }
+	return b
 }
 
 // lastAttempt is the highest number of an attempt of a task that has a directory here; 0 = none. What no task comes to is none: an
 // agent that is not kept from it may make directories.
-func (s *Spoke) lastAttempt(task string) (last int) {
-	entries, _ := os.ReadDir(agentDir(s.Dir, task)) // where there is none, or it cannot be read, nothing is known of it
+func lastAttempt(dir, task string) (last int) {
+	entries, _ := os.ReadDir(agentDir(dir, task)) // where there is none, or it cannot be read, nothing is known of it
 	for _, e := range entries {
 		if n, err := strconv.Atoi(e.Name()); err == nil && n <= maxAttempt {
 			last = max(last, n)

@@ -116,7 +116,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.OverrunAfter, s.OverrunPatience = cmp.Or(s.OverrunAfter, DefaultOverrunAfter), cmp.Or(s.OverrunPatience, DefaultOverrunPatience)
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live.byTask, s.live.missed, s.live.added = map[string]*run{}, map[string]missedPause{}, func() { s.output.Begun() }
-	s.backlog = backlog.Open(s.DB, Answer)
+	s.backlog = Backlog(s.DB, s.Dir)
 	s.progress = store.NewGroup(s.backlog.Record)
 	s.board, s.output = b, output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, func(f backlog.Fence) string { return ControlDir(s.attemptDir(f)) }, s.outputCap, s.live.asked, s.Log

@@ -10,12 +10,11 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/spoke"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // routes are what an operator may ask of the instance.
 func (n *Node) routes() http.Handler {
-	r := resources{n: n, backlog: backlog.Open(n.Instance.DB, spoke.Answer)}
+	r := resources{n: n, backlog: spoke.Backlog(n.Instance.DB, n.Instance.Dir)}
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
@@ -32,7 +31,7 @@ func traced(h http.Handler) http.Handler {
 // AtRest are those of the same routes that need nothing but the database: the backlog of an instance
 // that does not run, and what its host knows of agents and answers them. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
-	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: backlog.Open(in.DB, spoke.Answer)}, api.Plain{}, control.May, control.Fail)
+	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: spoke.Backlog(in.DB, in.Dir)}, api.Plain{}, control.May, control.Fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if atRest(r) {
 			h.ServeHTTP(w, r)

@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,16 +31,36 @@ type begun struct {
 // Restored reports whether this database was ever restored from a backup, as far as is known.
 func (b *Backlog) Restored() bool { return b.begun.restored.Load() }
 
+const lookForRestore = `SELECT EXISTS (SELECT FROM recalled) OR EXISTS (SELECT FROM sequences WHERE base > 0)`
+
 // LookForRestore finds out whether this database was ever restored from a backup.
 func (b *Backlog) LookForRestore(ctx context.Context) error {
 	var is bool
 	err := b.db.Read(ctx, "looking for a restore", func(ctx context.Context, conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM recalled) OR EXISTS (SELECT FROM sequences WHERE base > 0)`).Scan(&is)
+		return conn.QueryRow(ctx, lookForRestore).Scan(&is)
 	})
 	if is {
 		b.begun.restored.Store(true)
 	}
 	return err
+}
+
+// begunNow looks for attempts of tasks that had begun before a restore, on this host too, and returns the last one of each that has one and
+// waits as far as is known. Few are asked for at once: it reads a directory for each. The transaction may be of a workspace.
+func (b *Backlog) begunNow(ctx context.Context, tx *store.Tx, tasks []string) (map[string]int, error) {
+	if !b.Restored() {
+		var is bool
+		if err := tx.QueryRow(ctx, lookForRestore).Scan(&is); err != nil || !is {
+			return nil, err
+		}
+		b.begun.restored.Store(true)
+	}
+	if b.Found != nil {
+		for _, task := range tasks {
+			b.NoteBegun(task, b.Found(task))
+		}
+	}
+	return lastBegun(ctx, tx, tasks, b.begun.found(tasks))
 }
 
 // NoteBegun notes the last attempt of a task of which this host has found something; 0 = there is nothing.
@@ -127,18 +148,11 @@ func (b *Backlog) openBegun(ctx context.Context, tx *store.Tx, tasks []string) (
 	if err != nil || len(last) == 0 {
 		return nil, err
 	}
-	list := make([]string, 0, len(last))
-	for task := range last {
-		list = append(list, task)
-	}
-	slices.Sort(list)
+	list := slices.Sorted(maps.Keys(last))
 	if list, err = pull(ctx, tx, list); err != nil || len(list) == 0 {
 		return nil, err
 	}
-	before := make([]int, len(list))
-	for i, task := range list {
-		before[i] = last[task] - 1
-	}
+	before := attemptsBefore(list, last)
 	b.begun.open(list)
 	tx.Queue(statement("unpark"), list, MainWorkspace, "self", "task.resumed", wentOn, aside)
 	tx.Queue(statement("bring_forward"), list, before)
@@ -147,6 +161,15 @@ func (b *Backlog) openBegun(ctx context.Context, tx *store.Tx, tasks []string) (
 		return nil, fmt.Errorf("opening attempts that had begun: %w", err)
 	}
 	return list, nil
+}
+
+// attemptsBefore are the attempts before the last ones of tasks.
+func attemptsBefore(tasks []string, last map[string]int) []int {
+	before := make([]int, len(tasks))
+	for i, task := range tasks {
+		before[i] = last[task] - 1
+	}
+	return before
 }
 
 // lastBegun returns the last attempts of those of tasks that have begun one that is not known here.

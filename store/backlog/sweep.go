@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -230,15 +231,35 @@ func (b *Backlog) promoteDue(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
+// keepBegun lets those of tasks wait on that had begun before a restore, and returns the others. They are held.
+func (b *Backlog) keepBegun(ctx context.Context, tx *store.Tx, tasks []string) ([]string, error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	last, err := b.begunNow(ctx, tx, tasks)
+	if err != nil || len(last) == 0 {
+		return tasks, err
+	}
+	begun := slices.Sorted(maps.Keys(last))
+	if _, err := tx.Exec(ctx, statement("bring_forward"), begun, attemptsBefore(begun, last)); err != nil {
+		return nil, fmt.Errorf("bringing tasks forward: %w", err)
+	}
+	return without(tasks, begun), nil
+}
+
 // expireWaiting ends tasks that were never started and whose last moment to be
-// started has passed; their signed results say so. It returns how many.
+// started has passed; their signed results say so. It returns how many. What had begun before a restore waits until its attempt is taken over.
 func (b *Backlog) expireWaiting(ctx context.Context) (n int, err error) {
 	err = b.db.Tx(ctx, "expiring tasks", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, statement("expire_waiting"), sweepBatch)
-		if err != nil {
+		n = 0
+		late, err := collect[string](tx.Query(ctx, statement("late_waiting"), sweepBatch))
+		if err == nil {
+			late, err = b.keepBegun(ctx, tx, late)
+		}
+		if err != nil || len(late) == 0 {
 			return err
 		}
-		tasks, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		tasks, err := collect[string](tx.Query(ctx, statement("expire_waiting"), late))
 		if n = len(tasks); err != nil || n == 0 {
 			return err
 		}

@@ -154,11 +154,14 @@ WITH moved AS (
 -- include: tally
 SELECT id::text FROM moved
 
+-- Those whose last moment to be started has passed, held.
+-- name: late_waiting
+SELECT t.id::text FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF r SKIP LOCKED
+
 -- name: expire_waiting
 WITH late AS (
-    DELETE FROM ready WHERE ctid = ANY (ARRAY (
-        SELECT r.ctid FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF r SKIP LOCKED))
-    RETURNING task, workspace, lane
+    DELETE FROM ready r USING tasks t WHERE t.id = ANY ($1::uuid[]) AND r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq
+    RETURNING r.task, r.workspace, r.lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn, ended_at

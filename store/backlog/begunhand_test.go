@@ -1,0 +1,103 @@
+package backlog_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// begunAnywhere are the ways in which it is known that a task, which waits in a restored database, has begun its first attempt. The
+// backlog that they return was opened since, and nobody told it anything.
+var begunAnywhere = map[string]func(s scene, task string) *backlog.Backlog{
+	"by its directory": func(s scene, task string) *backlog.Backlog {
+		b := backlog.Open(s.DB, nobodyAsks)
+		b.Found = func(of string) int { return map[string]int{task: 1}[of] }
+		return b
+	},
+	"by its asker": func(s scene, task string) *backlog.Backlog {
+		s.recall(commands.TaskStanding{Task: task, State: commands.Running, Attempt: 1})
+		return backlog.Open(s.DB, nobodyAsks)
+	},
+}
+
+// What had begun before a restore is not moved by hand: its process may run. A kill ends it.
+func TestWhatBeganIsNotMovedByHand(t *testing.T) {
+	t.Parallel()
+	for how, known := range begunAnywhere {
+		for word, act := range map[string]func(*backlog.Workspace, context.Context, backlog.Act) (backlog.Task, error){
+			"cancel": (*backlog.Workspace).Cancel, "fail": (*backlog.Workspace).Fail, "complete": (*backlog.Workspace).Complete, "block": (*backlog.Workspace).Block,
+		} {
+			t.Run(word+", known "+how, func(t *testing.T) {
+				t.Parallel()
+				s, _ := told(t)
+				r := s.asked()
+				s.restored()
+				b := known(s, r.Spawn.Task)
+				ws, err := b.Workspace(backlog.MainWorkspace, "ann")
+				require.NoError(t, err)
+
+				_, err = act(ws, t.Context(), backlog.Act{Task: r.Spawn.Task, Reason: "so"})
+
+				refused, ok := errors.AsType[*commands.Refused](err)
+				require.True(t, ok, err)
+				require.Equal(t, commands.Conflict, refused.Code)
+				require.Contains(t, refused.Error(), "attempt 1 had begun before")
+				require.Equal(t, commands.Queued, s.stood().state)
+				s.backlog = b
+				require.NoError(t, b.LookForRestore(t.Context()))
+				require.NotNil(t, s.killed(s.kill(r)))
+				s.sound()
+			})
+		}
+	}
+}
+
+// What has not begun is moved by hand, also where its database was restored or is not, and somebody has made a directory.
+func TestWhatHasNotBegunIsMovedByHand(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		restored bool
+		found    int
+	}{"never restored": {false, 1}, "restored, and nothing of it is here": {true, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := told(t)
+			r := s.asked()
+			if tt.restored {
+				s.restored()
+			}
+			s.backlog.Found = func(string) int { return tt.found }
+
+			_, err := s.b.Cancel(t.Context(), backlog.Act{Task: r.Spawn.Task, Reason: "so"})
+
+			require.NoError(t, err)
+			require.Equal(t, commands.Cancelled, s.stood().state)
+		})
+	}
+}
+
+// The end of an order's time ends what has not begun. What had begun before a restore waits, and the next claim has the attempt that began.
+func TestWhatBeganDoesNotExpire(t *testing.T) {
+	t.Parallel()
+	s, _ := told(t)
+	begun := s.asked().Spawn.Task
+	other := s.request()
+	require.Nil(t, s.asks(other)[0].Refusal)
+	s.restored()
+	b := backlog.Open(s.DB, nobodyAsks)
+	b.Found = func(task string) int { return map[string]int{begun: 2}[task] }
+	require.NoError(t, s.Exec(`UPDATE ready SET expires_at = now() - interval '1 s'`))
+
+	swept, err := b.Sweep(t.Context(), time.Minute)
+
+	require.NoError(t, err)
+	require.Equal(t, []any{1, time.Minute}, []any{swept.Expired, swept.Next})
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'expired'`, other.Spawn.Task))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1 AND attempt = 2 AND expires_at = 'infinity'`, begun))
+}
