@@ -178,8 +178,8 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 }
 
 // maxAnswers bounds the messages about one command that are acted on, but for its first end. Of an honest spoke there are some
-// 1,400 at most: two of each of 301 attempts (the first, and 100 each after failures, losses and limits of its account), two of each of 100
-// pauses, 100 of words about pauses that change nothing, 400 that its agent asks, 100 of what became of its questions, that it was accepted, and its end.
+// 1,700 at most: two of each of 301 attempts (the first, and 100 each after failures, losses and limits of its account), two of each of 100
+// pauses, 100 of words about pauses that change nothing, 400 that its agent asks, as many of what became of these, that it was accepted, and its end.
 const maxAnswers = 2000
 
 func foldAll(batch []*Incoming) *folds {

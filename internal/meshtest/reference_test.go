@@ -152,6 +152,9 @@ func (t *refTask) end(o commands.Outcome) {
 	if t.state == commands.Queued && asking && (o == commands.Interrupted || o == commands.Parked) {
 		t.state = commands.AwaitingInput // the answer leads on
 	}
+	if t.state == commands.Queued || t.state == commands.Paused {
+		t.withdrawAll()
+	}
 	t.pause.wanted, t.pause.proven = false, false
 }
 

@@ -56,37 +56,6 @@ func (b *Backlog) Answer(ctx context.Context, tx *store.Tx, by Answerer, a comma
 	return b.settle(ctx, tx, q, commands.QuestionAnswered, by, a)
 }
 
-// Withdraw closes a question that the agent of an attempt needs no answer to any more, of which it returns what became. One that
-// is closed in another way is a CONFLICT.
-func (b *Backlog) Withdraw(ctx context.Context, f Fence, id string) (q Question, err error) {
-	err = b.db.Tx(ctx, "withdrawing a question", func(ctx context.Context, tx *store.Tx) error {
-		if q, err = holdQuestion(ctx, tx, id, f.Task); err != nil {
-			return err
-		}
-		var at time.Time
-		err := tx.QueryRow(ctx, statement("heard"), f.Task, f.Attempt, f.Epoch).Scan(&at)
-		if err == pgx.ErrNoRows {
-			return overtaken(ctx, tx, f)
-		}
-		if err != nil {
-			return err
-		}
-		switch q.State {
-		case commands.QuestionWithdrawn:
-			return nil
-		case commands.QuestionOpen:
-		default:
-			return store.AnsweredBefore(q)
-		}
-		if _, err := b.settle(ctx, tx, q, commands.QuestionWithdrawn, Answerer{Actor: "self"}, commands.Answer{Reason: "its agent needs no answer any more"}); err != nil {
-			return err
-		}
-		q, err = questionByID(ctx, tx, id)
-		return err
-	})
-	return q, err
-}
-
 // taskOfQuestion returns the task that a question is about.
 func taskOfQuestion(ctx context.Context, tx *store.Tx, id string) (task string, err error) {
 	err = tx.QueryRow(ctx, `SELECT task::text FROM questions WHERE id = $1`, id).Scan(&task)

@@ -12,11 +12,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// What an earlier attempt has asked keeps no later one waiting, unless that asks it, too; and nothing that is claimed is said to run.
+// What an attempt has asked that failed is withdrawn, and its hub is told. The next one waits for what it asks itself, also where that
+// was asked before.
 func TestAnAttemptWaitsForItsOwnQuestions(t *testing.T) {
 	t.Parallel()
-	s := newSide(t)
-	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
+	here, facts := told(t)
+	s := here.side
 	ask := func(f backlog.Fence, key string) backlog.Question {
 		i := inquiry
 		i.Key = key
@@ -24,11 +25,15 @@ func TestAnAttemptWaitsForItsOwnQuestions(t *testing.T) {
 		require.NoError(t, err)
 		return q
 	}
-	answer := func(q backlog.Question) (state commands.State) {
-		_, err := within(t.Context(), s, func(ctx context.Context, tx *store.Tx) (_ any, err error) {
+	tries := func(q backlog.Question) (state commands.State, err error) {
+		_, err = within(t.Context(), s, func(ctx context.Context, tx *store.Tx) (_ any, err error) {
 			state, err = s.backlog.Answer(ctx, tx, backlog.Answerer{Actor: "test"}, commands.Answer{Task: q.Task, Question: q.ID, Answer: "allow", By: "test"})
 			return nil, err
 		})
+		return state, err
+	}
+	answer := func(q backlog.Question) commands.State {
+		state, err := tries(q)
 		require.NoError(t, err)
 		return state
 	}
@@ -36,6 +41,20 @@ func TestAnAttemptWaitsForItsOwnQuestions(t *testing.T) {
 	old, again := ask(first, "old"), ask(first, "again")
 	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: first, Outcome: commands.AttemptFailed}}})
 	require.NoError(t, err)
+	withdrawn := map[string]*commands.Answered{}
+	for _, m := range *facts {
+		if m.Answered != nil {
+			withdrawn[m.Answered.Question] = m.Answered
+		}
+	}
+	require.Len(t, withdrawn, 2)
+	for _, q := range []backlog.Question{old, again} {
+		a := withdrawn[q.ID]
+		require.NoError(t, a.Validate())
+		require.Equal(t, []any{commands.QuestionWithdrawn, commands.Queued}, []any{a.Outcome, a.State})
+	}
+	require.NotNil(t, (*facts)[len(*facts)-1].End, "its hub hears last how the attempt has ended")
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.withdrawn'`))
 	require.NoError(t, s.Exec(`UPDATE due SET at = now()`))
 	_, err = s.backlog.Sweep(t.Context(), 0)
 	require.NoError(t, err)
@@ -45,12 +64,17 @@ func TestAnAttemptWaitsForItsOwnQuestions(t *testing.T) {
 	second := list[0].Fence
 	require.Equal(t, 2, second.Attempt)
 
-	require.Equal(t, commands.Claimed, answer(old))
+	_, err = tries(old)
+	require.ErrorContains(t, err, "the attempt that asked it has ended")
+	require.NoError(t, s.Exec(`UPDATE questions SET outcome = NULL, answered_at = NULL WHERE id = $1`, old.ID)) // as a restored database may have it
 	_, err = s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: second, Pid: 1, BootID: "b"}}})
 	require.NoError(t, err)
 	require.Equal(t, commands.Running, answer(ask(second, "own")), "nobody waits for what only the first attempt has asked")
 	mine := ask(second, "mine")
-	require.Equal(t, 2, ask(second, "again").Attempt)
+	asked := ask(second, "again")
+	require.Equal(t, []any{2, commands.QuestionOpen, again.ID}, []any{asked.Attempt, asked.State, asked.ID})
+	require.True(t, asked.AskedAt.After(again.AskedAt))
+	require.True(t, asked.Deadline.After(again.Deadline))
 	require.Equal(t, commands.AwaitingInput, answer(mine), "it asks the other one, too")
 	require.Equal(t, commands.Running, answer(again))
 }

@@ -143,5 +143,8 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) err
 			return err
 		}
 	}
-	return b.failDependents(ctx, tx, bad)
+	if err := b.failDependents(ctx, tx, bad); err != nil {
+		return err
+	}
+	return b.withdrawAsked(ctx, tx, moved)
 }

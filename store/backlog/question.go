@@ -53,7 +53,7 @@ func (b *Backlog) questionID(task, key string) string {
 var errNotStarted = commands.Refuse(commands.NotReady, "the start of this attempt is not recorded yet").Hinting("ask again in a moment")
 
 // Ask keeps a question of the attempt of f, and its task waits for an answer. One with the same key is the same
-// question: it is returned as it stands, be it answered.
+// question: it is returned as it stands, be it answered. What was withdrawn a later attempt asks anew.
 func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err error) {
 	if err := i.Validate(); err != nil {
 		return q, err
@@ -123,7 +123,8 @@ func roomToAsk(ctx context.Context, tx *store.Tx, task string, reports int) erro
 	return nil
 }
 
-// findOrAsk returns the question with the key of i, and whether it was not asked before.
+// findOrAsk returns the question with the key of i, and whether it is asked now: for the first time, or by a later attempt than that
+// whose question was withdrawn.
 func (b *Backlog) findOrAsk(ctx context.Context, tx *store.Tx, f Fence, workspace string, i Inquiry) (q Question, fresh bool, err error) {
 	list, err := questions(tx.Query(ctx, statement("question_by_key"), f.Task, i.Key))
 	if err != nil {
@@ -134,7 +135,12 @@ func (b *Backlog) findOrAsk(ctx context.Context, tx *store.Tx, f Fence, workspac
 		if w := i.What; q.Text != w.Text || !slices.Equal(q.Options, w.Options) || q.Default != w.Default || q.Data != w.Data {
 			return q, false, commands.Refuse(commands.Idempotency, "another question was asked with the key %q", commands.Clip(i.Key)).Hinting("ask this one with a key of its own")
 		}
-		return q, false, nil
+		if q.State != commands.QuestionWithdrawn || q.Attempt >= f.Attempt {
+			return q, false, nil
+		}
+		q.State, q.Reason, q.AnsweredBy, q.AnsweredAt = commands.QuestionOpen, "", "", nil
+		err = tx.QueryRow(ctx, statement("reopen_question"), q.ID, i.For).Scan(&q.AskedAt, &q.Deadline)
+		return q, true, err
 	}
 	n := 0
 	if err := tx.QueryRow(ctx, `SELECT count(*) FROM questions WHERE task = $1`, f.Task).Scan(&n); err != nil {

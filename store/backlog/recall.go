@@ -139,7 +139,7 @@ type recalling struct {
 	words    []recalledWord
 	paused   []string      // tasks that wait here, and are not to
 	ran      []PausedAgent // that are paused here, and have begun an attempt that is not known here
-	answered []string      // tasks whose agents went on
+	answered []string      // tasks whose agents went on, in a later attempt too
 	ended    []commands.TaskStanding
 	leased   []closing // of these, the attempts that are open here
 	lost     []Moved   // of which nothing is here
@@ -179,6 +179,9 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 	case s.Attempt == 0 || s.Over || s.State == commands.Queued: // the next one may start
 		r.forward.add(s.Task, s.Attempt)
 		r.word(h, s, true)
+		if s.State == commands.Queued && s.Attempt > h.fence.Attempt {
+			r.answered = append(r.answered, s.Task)
+		}
 	default:
 		r.begun.add(s.Task, max(s.Attempt, h.fence.Attempt+1))
 		r.forward.add(s.Task, s.Attempt-1)

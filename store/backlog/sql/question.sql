@@ -39,6 +39,11 @@ WHERE q.id = ANY (ARRAY (SELECT id FROM page)) ORDER BY q.turn DESC, q.asked_at 
 INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline, turn)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 20000) AS open))) RETURNING asked_at, deadline
 
+-- A question that was withdrawn, and that a later attempt asks again.
+-- name: reopen_question
+UPDATE questions SET outcome = NULL, answer = '', reason = '', answered_by = '', answered_at = NULL, asked_at = clock_timestamp(), deadline = clock_timestamp() + $2::interval,
+    turn = turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 20000) AS open)) WHERE id = $1 RETURNING asked_at, deadline
+
 -- The attempt that asks waits: for a question of an earlier one, too. $4 is how many reports tell that.
 -- name: begin_waiting
 WITH asks AS (
@@ -74,6 +79,9 @@ FROM still, standing t WHERE t.id = $1
 -- name: lapsed_questions
 SELECT q.id::text, q.task::text, q.fallback, is_terminal(t.state) FROM questions q JOIN tasks t ON t.id = q.task
 WHERE q.outcome IS NULL AND q.deadline <= statement_timestamp() ORDER BY q.deadline LIMIT $1
+
+-- name: withdraw_asked
+UPDATE questions SET outcome = 'withdrawn', reason = $2, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND outcome IS NULL RETURNING id::text, task::text, answered_at
 
 -- name: withdraw_questions
 UPDATE questions SET outcome = 'withdrawn', answered_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND outcome IS NULL
