@@ -11,6 +11,8 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -35,9 +37,17 @@ func (r *run) doorVariables(ids map[string]string) {
 // write it, and may be able to put another one there, or a link, while its spoke is away.
 const workNote = "workdir"
 
-// openWork opens the working directory of an agent that is about to start, for [Spoke.openDoor].
-func (r *run) openWork() (*door.WorkDir, error) {
-	work := door.OpenWorkDir(r.work)
+// openWork opens the working directory of an agent that is about to start: the one that was judged, or its own.
+func (r *run) openWork(n *policy.Named) (*place.Place, error) {
+	if r.spec.Dir == "" {
+		return runtime.OpenDir(r.own().Work)
+	}
+	return n.Dir, n.NoDir
+}
+
+// noteWork is the working directory of an agent that is about to start, for [Spoke.openDoor].
+func (r *run) noteWork(at *place.Place) (*door.WorkDir, error) {
+	work := door.OpenWorkDir(r.work, at)
 	if err := r.note(workNote, work.ID()); err != nil {
 		work.Close()
 		return nil, err
@@ -45,7 +55,7 @@ func (r *run) openWork() (*door.WorkDir, error) {
 	return work, nil
 }
 
-// knownWork is openWork for an agent that goes on. Without the note no directory is the one that it began in.
+// knownWork is noteWork for an agent that goes on. Without the note no directory is the one that it began in.
 func (r *run) knownWork() *door.WorkDir {
 	noted, _ := supervisor.ReadFile(r.control(), workNote, 64)
 	return door.KnownWorkDir(r.work, string(noted))

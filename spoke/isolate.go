@@ -56,11 +56,11 @@ func (s *Spoke) isolation() string {
 }
 
 // confine gives an attempt that is about to start what its agent is confined by.
-func (s *Spoke) confine(r *run, rules *policy.Policy) (supervisor.Confine, error) {
+func (s *Spoke) confine(r *run, rules *policy.Policy, n *policy.Named) (supervisor.Confine, error) {
 	if r.level == commands.IsolationNone {
 		return supervisor.Confine{}, nil
 	}
-	paths, err := rules.Paths(&r.spec, r.level)
+	paths, err := rules.Paths(&r.spec, r.level, n)
 	if err != nil {
 		return supervisor.Confine{}, fmt.Errorf("confining the agent: %w", err)
 	}

@@ -20,8 +20,8 @@ import (
 // judgeAgain asks the policy in force about an attempt that is about to start:
 // the one that accepted its task may have been replaced. The end it returns is
 // that of an attempt that must not start.
-func judgeAgain(rules *policy.Policy, r *run, env environment) (backlog.End, bool) {
-	refused := rules.Judge(&r.spec, env.vars)
+func judgeAgain(rules *policy.Policy, r *run, env environment, n *policy.Named) (backlog.End, bool) {
+	refused := rules.JudgeNamed(&r.spec, env.vars, n)
 	if refused == nil {
 		r.policy = rules.ID()
 		return backlog.End{}, true

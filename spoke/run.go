@@ -32,7 +32,9 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		s.finish(ctx, r, r.fence, couldNotStart(err))
 		return
 	}
-	if refused, ok := judgeAgain(rules, r, env); !ok {
+	named := rules.OpenNamed(&r.spec)
+	defer named.Close()
+	if refused, ok := judgeAgain(rules, r, env, named); !ok {
 		s.finish(ctx, r, r.fence, refused)
 		return
 	}
@@ -41,7 +43,8 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		return
 	}
 	crash.Point("starting an agent")
-	agent, err := s.startAgent(ctx, r, rules, env, deadline)
+	agent, err := s.startAgent(ctx, r, rules, env, named, deadline)
+	named.Close()
 	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
 		s.proveStart(ctx, r, nil)
 		s.ended(ctx, r, begun.Exit)
@@ -143,7 +146,7 @@ func (s *Spoke) leaveOrRemove(r *run) {
 	s.live.remove(r)
 }
 
-func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, env environment, deadline supervisor.Instant) (*supervisor.Agent, error) {
+func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, env environment, named *policy.Named, deadline supervisor.Instant) (*supervisor.Agent, error) {
 	level, err := rules.LevelFor(&r.spec)
 	if err != nil {
 		return nil, fmt.Errorf("confining the agent: %w", err)
@@ -160,6 +163,9 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	command := rules.Exec(&r.spec, env.vars)
+	if len(command.Argv) == 0 { // a link that it was named by leads elsewhere by now
+		return nil, &runtime.Refusal{Reason: runtime.Policy, Text: "the program that the order names is not the one any more that was allowed; name it by its own path"}
+	}
 	command.Secrets = append(command.Secrets, env.secrets...)
 	r.work = cmp.Or(r.spec.Dir, own.Work)
 	command.Dir, command.Home, command.TempDir = r.work, own.Home, own.Temp
@@ -173,22 +179,28 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	command.Trace = r.trace()
+	at, err := r.openWork(named)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
 	spec, err := command.Spec()
 	if err != nil {
 		return nil, err
 	}
+	spec.Opened, spec.OpenedProgram = at.File(), named.Program.File()
 	r.secrets = spec.Secrets
 	spec.Marker, spec.Stdin = s.marker(r.fence), env.stdin
 	spec.Timeout, spec.Deadline, spec.OutputCap = timeout, deadline, rules.Limits.Kept()
 	spec.Limits = limitsOf(rules)
-	if spec.Confine, err = s.confine(r, rules); err != nil {
+	if spec.Confine, err = s.confine(r, rules, named); err != nil {
 		return nil, err
 	}
 	spec.Counted = r.counted()
 	if err := env.giveFiles(own, r.user.ID); err != nil {
 		return nil, err
 	}
-	work, err := r.openWork()
+	work, err := r.noteWork(at)
 	if err != nil {
 		return nil, err
 	}

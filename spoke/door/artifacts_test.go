@@ -14,7 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
 )
+
+// workAt is the directory at a path as the working directory of an agent that is about to begin.
+func workAt(t *testing.T, path string) *WorkDir {
+	t.Helper()
+	at, err := place.OpenDir(path)
+	require.NoError(t, err)
+	defer at.Close()
+	return OpenWorkDir(path, at)
+}
 
 // describing is a door that describes files, and its working directory, which has some of the sizes in it.
 func describing(t *testing.T, files map[string]int64) (d *Door, dir string) {
@@ -24,7 +34,7 @@ func describing(t *testing.T, files map[string]int64) (d *Door, dir string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 		require.NoError(t, os.Truncate(filepath.Join(dir, name), size))
 	}
-	d = &Door{heavy: make(chan struct{}, 1), room: Room{Work: OpenWorkDir(dir), Hide: func(text string) string { return text }}}
+	d = &Door{heavy: make(chan struct{}, 1), room: Room{Work: workAt(t, dir), Hide: func(text string) string { return text }}}
 	t.Cleanup(d.room.Work.Close)
 	return d, dir
 }
@@ -72,7 +82,7 @@ func TestArtifactsOfAnAttemptAreBounded(t *testing.T) {
 	for name, size := range map[string]int64{"small": 6, "large": 7} {
 		require.NoError(t, os.WriteFile(filepath.Join(work, name), make([]byte, size), 0o600))
 	}
-	d, err := Open(dir, 0, Room{Work: OpenWorkDir(work), Heard: func() {}, Hide: func(text string) string { return text }})
+	d, err := Open(dir, 0, Room{Work: workAt(t, work), Heard: func() {}, Hide: func(text string) string { return text }})
 	require.NoError(t, err)
 	t.Cleanup(d.Close)
 	d.digests.read = maxDescribed - 6
@@ -190,7 +200,7 @@ func TestAnotherWorkingDirectoryIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "work")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	began := OpenWorkDir(dir)
+	began := workAt(t, dir)
 	t.Cleanup(began.Close)
 	_, leave, err := KnownWorkDir(dir, began.ID()).open()
 	require.NoError(t, err, "it is the one")

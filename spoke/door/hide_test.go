@@ -65,7 +65,7 @@ func TestWhatAnAgentSaysIsLookedThroughInBounds(t *testing.T) {
 	_, refused["a step"] = d.progress(r, commands.Progress{Step: long})
 	_, refused["a unit"] = d.progress(r, commands.Progress{Unit: long})
 	_, refused["a session"] = d.session(r, Session{ID: long})
-	d.room.Work = OpenWorkDir(t.TempDir())
+	d.room.Work = workAt(t, t.TempDir())
 	_, refused["the name of a file"] = d.describe(t.Context(), []Named{{Name: long, Path: "x"}})
 	_, refused["the path of a file"] = d.describe(t.Context(), []Named{{Name: "x", Path: long}})
 	for name, err := range refused {

@@ -1,14 +1,11 @@
 package door
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
 )
 
 // A WorkDir is the working directory that an agent began in. The agent may be able to put another directory, or a link, where its
@@ -19,10 +16,10 @@ type WorkDir struct {
 	held *folder // nil = it is opened by its path when a file in it is named
 }
 
-// OpenWorkDir opens the working directory of an agent that is about to begin, at an absolute path. One that cannot be opened has the
-// id "", and no file in it can be named.
-func OpenWorkDir(path string) *WorkDir {
-	f, err := openFolder(path)
+// OpenWorkDir is the working directory of an agent that is about to begin, as it was opened for that. path is its name for the agent.
+// One that cannot be read has the id "", and no file in it can be named.
+func OpenWorkDir(path string, at *place.Place) *WorkDir {
+	f, err := openFolder(path, at)
 	if err != nil {
 		return KnownWorkDir(path, "")
 	}
@@ -47,7 +44,11 @@ func (w *WorkDir) open() (f *folder, leave func(), err error) {
 	if w.held != nil {
 		return w.held, func() {}, nil
 	}
-	f, err = openFolder(w.path)
+	at, err := place.OpenDir(w.path)
+	if err == nil {
+		defer at.Close()
+		f, err = openFolder(w.path, at)
+	}
 	if err != nil {
 		return nil, nil, commands.Refuse(commands.NotFound, "the working directory of this agent cannot be opened by its spoke").Hinting("say it again without artifacts")
 	}
@@ -65,25 +66,10 @@ type folder struct {
 	names []string // absolute, by which an agent knows it
 }
 
-// openFolder opens the directory at path. Nothing else that is there holds it up, as a pipe would.
-func openFolder(path string) (*folder, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer unix.Close(fd)
-	link := fmt.Sprintf("/proc/self/fd/%d", fd)
-	f := &folder{names: []string{path}}
-	if real, err := os.Readlink(link); err == nil {
-		f.names = append(f.names, real)
-	}
-	var st syscall.Stat_t
-	if err := syscall.Fstat(fd, &st); err != nil {
-		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
-	}
-	f.id = fmt.Sprintf("%d:%d", st.Dev, st.Ino)
-	f.root, err = os.OpenRoot(link)
-	return f, err
+// openFolder opens what is in a directory. It does not need at any longer.
+func openFolder(path string, at *place.Place) (*folder, error) {
+	root, err := os.OpenRoot(at.Link())
+	return &folder{root: root, id: at.ID(), names: []string{path, at.Path()}}, err
 }
 
 func (f *folder) close() { _ = f.root.Close() }

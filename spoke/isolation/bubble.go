@@ -3,9 +3,12 @@ package isolation
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // bubblewrap is the program that makes namespaces for another one, as a user without rights.
@@ -30,8 +33,12 @@ func (i *Isolation) wrap(own Dirs, r Reach) []string {
 		}
 	}
 	w = r.bind(w, "--ro-bind-try", r.Read)
+	w = i.bindOpened(w, r, "--ro-bind", r.Program, supervisor.OpenProgram)
 	w = append(w, "--bind", own.Temp, "/tmp")
 	w = r.bind(w, "--bind-try", r.Write)
+	if w = i.bindOpened(w, r, "--bind", r.Dir, supervisor.OpenDir); r.Dir != "" {
+		w = append(w, "--chdir", r.Dir)
+	}
 	for _, path := range own.list() {
 		w = append(w, "--bind", path, path)
 	}
@@ -41,15 +48,38 @@ func (i *Isolation) wrap(own Dirs, r Reach) []string {
 	return append(w, "--remount-ro", "/", "--")
 }
 
-// bind adds paths to what a bubble has, by all their names. A link of a directory of the system is
-// there already.
+// bindOpened adds what was opened for the agent and had a path then; "" = nothing. With a bubblewrap that cannot bind what
+// is open it is what has the path by now.
+func (i *Isolation) bindOpened(w []string, r Reach, how, path, opened string) []string {
+	switch {
+	case path == "":
+		return w
+	case i.bindsOpen:
+		return r.names(w, []string{how + "-fd", opened}, path)
+	}
+	return r.names(w, []string{how, path}, path)
+}
+
+// bindsOpen reports whether a bubblewrap binds what is open: version 0.10 does, and some that were mended.
+func bindsOpen(program string) bool {
+	help, err := exec.Command(program, "--help").Output()
+	return err == nil && strings.Contains(string(help), "--ro-bind-fd")
+}
+
+// bind adds paths to what a bubble has, by all their names.
 func (r Reach) bind(w []string, how string, paths []string) []string {
 	for _, path := range paths {
-		w = append(w, how, path, path)
-		name, ok := r.Names[path]
-		if ok && !slices.ContainsFunc(systemDirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") }) {
-			w = append(w, how, path, name)
-		}
+		w = r.names(w, []string{how, path}, path)
+	}
+	return w
+}
+
+// names binds something under all names of its path. A link of a directory of the system is there already.
+func (r Reach) names(w, what []string, path string) []string {
+	w = append(append(w, what...), path)
+	name, ok := r.Names[path]
+	if ok && !slices.ContainsFunc(systemDirs, func(dir string) bool { return strings.HasPrefix(name, dir+"/") }) {
+		w = append(append(w, what...), name)
 	}
 	return w
 }

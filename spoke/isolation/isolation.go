@@ -41,6 +41,8 @@ type Isolation struct {
 	bubble string // path of bubblewrap, "" where there is none
 	faults map[string]error
 
+	bindsOpen bool // of bubblewrap
+
 	grants func(supervisor.Confine) supervisor.Confine // what is given of what was asked for; changed by tests
 }
 
@@ -49,6 +51,7 @@ type Isolation struct {
 func Open(dir string, named int64) *Isolation {
 	i := &Isolation{dir: dir, faults: map[string]error{}, grants: func(c supervisor.Confine) supervisor.Confine { return c }}
 	i.bubble, _ = exec.LookPath(bubblewrap) // without it the level has a fault
+	i.bindsOpen = i.bubble != "" && bindsOpen(i.bubble)
 	var users error
 	if i.Root() {
 		users = i.openUsers(named)

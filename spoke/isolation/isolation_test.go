@@ -436,4 +436,13 @@ func TestABubbleHasTheNamesOfItsHost(t *testing.T) {
 	require.Contains(t, args, " --bind-try /data/job /data/job --bind-try /data/job /srv/job ")
 	require.Contains(t, args, " --ro-bind /a/door /a/door ", "it reads what its door is, and changes nothing of it")
 	require.NotContains(t, args, "/usr/local/tools", "the link is in /usr")
+	own := Dirs{Work: "/a/work", Temp: "/a/tmp", Home: "/a/home"}
+	r := Reach{Dir: "/data/job", Program: "/data/tool", Names: map[string]string{"/data/job": "/srv/job"}}
+	args = strings.Join(i.wrap(own, r), " ")
+	require.Contains(t, args, " --ro-bind /data/tool /data/tool ", "an old bubblewrap binds paths")
+	require.Contains(t, args, " --bind /data/job /data/job --bind /data/job /srv/job --chdir /data/job ")
+	i.bindsOpen = true
+	args = strings.Join(i.wrap(own, r), " ")
+	require.Contains(t, args, " --ro-bind-fd "+supervisor.OpenProgram+" /data/tool ")
+	require.Contains(t, args, " --bind-fd "+supervisor.OpenDir+" /data/job --bind-fd "+supervisor.OpenDir+" /srv/job --chdir /data/job ")
 }

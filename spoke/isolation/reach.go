@@ -24,6 +24,8 @@ const sharedMemory = "/dev/shm"
 // A Reach is what an agent reaches beside its own directories and those of the system.
 type Reach struct {
 	Read, Write []string          // absolute paths without symbolic links; one that is not there is left out
+	Dir         string            // the agent's working directory, where it is none of its own; "" = it is
+	Program     string            // a file that the agent executes; "" = it is one of those above
 	Names       map[string]string // another name of one, by links that a bubble does not have
 	AnyPort     bool
 	Ports       []int64 // TCP ports that it may connect to, unless AnyPort is set
@@ -57,5 +59,11 @@ func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reac
 		write = append(write, sharedMemory, "/dev/ptmx", "/dev/pts")
 	}
 	c.Read, c.Write = append(real(append(own.door(), systemDirs...)), r.Read...), append(real(write), r.Write...)
+	if r.Dir != "" {
+		c.Write = append(c.Write, supervisor.OpenDir)
+	}
+	if r.Program != "" {
+		c.Read = append(c.Read, supervisor.OpenProgram)
+	}
 	return c
 }

@@ -256,24 +256,24 @@ func (p *Policy) judgeIsolation(s *commands.Spawn) *commands.Refused {
 // Paths are what the agent of an order reaches, under Landlock or in a bubble, beside its own
 // directories and those of the system.
 type Paths struct {
-	Read, Write []string          // without symbolic links
+	Read, Write []string          // of the host, without symbolic links
+	Dir         string            // that was opened for the order to run in, which it may write; "" = none
+	Program     string            // that was opened for the order, which it may read; "" = none
 	Names       map[string]string // by which name one was asked for, where that has links
 	AnyPort     bool
 	Ports       []int64
 }
 
-// Paths returns what the agent of s reaches at a level: the directory that it asked for, its host's
+// Paths returns what the agent of s reaches at a level: what was opened of what it names, its host's
 // home and programs, and what the policy lists, all without symbolic links. It fails where an
 // agent would reach the data directory of the spoke by them.
-func (p *Policy) Paths(s *commands.Spawn, level string) (Paths, error) {
+func (p *Policy) Paths(s *commands.Spawn, level string, n *Named) (Paths, error) {
 	r := Paths{Read: slices.Clone(p.ReadPaths), Write: slices.Clone(p.WritePaths), AnyPort: p.ConnectPorts == nil}
 	if p.ConnectPorts != nil {
 		r.Ports = *p.ConnectPorts
 	}
-	dir, program := asked(s)
 	e := p.Exec(s, nil)
-	r.Write = append(r.Write, dir...)
-	r.Read = slices.Concat(r.Read, filepath.SplitList(e.Path), program)
+	r.Read = append(r.Read, filepath.SplitList(e.Path)...)
 	if home := e.Host["HOME"]; home != "" {
 		r.Write = append(r.Write, home)
 	}
@@ -286,16 +286,20 @@ func (p *Policy) Paths(s *commands.Spawn, level string) (Paths, error) {
 			list[i] = path
 		}
 	}
-	return r, p.checkPrivate(level, slices.Concat(r.Write, r.Read))
+	r.named(s, n)
+	return r, p.checkPrivate(level, slices.Concat(r.Write, r.Read, n.paths()))
 }
 
-// asked are the paths that s names itself: the directory to run in, and a program.
-func asked(s *commands.Spawn) (dir, program []string) {
-	if s.Dir != "" {
-		dir = []string{s.Dir}
+// named adds what was opened of what s names. Of a program no more is opened to its agent than a file that can be executed.
+func (r *Paths) named(s *commands.Spawn, n *Named) {
+	if n.Dir != nil {
+		if r.Dir = n.Dir.Path(); r.Dir != s.Dir {
+			r.Names[r.Dir] = s.Dir
+		}
 	}
-	if len(s.Argv) > 0 && filepath.IsAbs(s.Argv[0]) {
-		program = []string{s.Argv[0]}
+	if n.Program != nil && n.Program.Runnable() {
+		if r.Program = n.Program.Path(); r.Program != n.program {
+			r.Names[r.Program] = n.program
+		}
 	}
-	return dir, program
 }

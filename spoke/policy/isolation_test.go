@@ -195,16 +195,32 @@ func TestWhatAnOrderReaches(t *testing.T) {
 	target = filepath.Join(target, "tool")
 	require.NoError(t, os.WriteFile(target, nil, 0o700))
 	require.NoError(t, os.Symlink(target, link))
+	job := filepath.Join(filepath.Dir(target), "job")
+	require.NoError(t, os.Mkdir(job, 0o700))
 	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [\"*\"]\npath: /opt/x/bin:/usr/bin\nhome: /srv/home\nread_paths: [/data]\nwrite_paths: [/dev/shm]\nconnect_ports: [443]\n"))
 	require.NoError(t, err)
 
-	got, err := p.Paths(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{link}, Dir: "/srv/job"}, commands.IsolationLandlock)
+	order := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{link}, Dir: job}
+	n := p.OpenNamed(order)
+	defer n.Close()
+	require.NoError(t, os.Rename(job, job+"2"))
+	require.NoError(t, os.Symlink("/etc", job))
+	require.NoError(t, os.Remove(link))
+
+	got, err := p.Paths(order, commands.IsolationLandlock, n)
 
 	require.NoError(t, err)
-	require.Equal(t, Paths{Read: []string{"/data", "/opt/x/bin", "/usr/bin", target}, Write: []string{"/dev/shm", "/srv/job", "/srv/home"}, Names: map[string]string{target: link}, Ports: []int64{443}}, got)
+	require.Equal(t, Paths{Read: []string{"/data", "/opt/x/bin", "/usr/bin"}, Write: []string{"/dev/shm", "/srv/home"}, Dir: job, Program: target, Names: map[string]string{target: link}, Ports: []int64{443}}, got,
+		"what was opened, whatever is there now")
+	require.NoError(t, os.Symlink("/etc", link))
+	etc := p.OpenNamed(order)
+	defer etc.Close()
+	got, err = p.Paths(order, commands.IsolationLandlock, etc)
+	require.NoError(t, err)
+	require.Empty(t, got.Program, "a directory is no program")
 	none, err := Parse([]byte("version: 1\nconnect_ports: []\n"))
 	require.NoError(t, err)
-	got, err = none.Paths(&commands.Spawn{}, commands.IsolationLandlock)
+	got, err = none.Paths(&commands.Spawn{}, commands.IsolationLandlock, &Named{})
 	require.NoError(t, err)
 	require.False(t, got.AnyPort)
 }

@@ -15,7 +15,17 @@ import (
 // would have to be allowed, and neither what else is allowed nor any value of
 // the environment: they are told to the hub.
 func (p *Policy) Judge(s *commands.Spawn, env map[string]string) *commands.Refused {
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, p.judgeDir, p.judgeNames, p.judgeInline, p.judgeCapabilities, p.judgeIsolation, p.judgePaths} {
+	n := p.OpenNamed(s)
+	defer n.Close()
+	return p.JudgeNamed(s, env, n)
+}
+
+// JudgeNamed is Judge of an order that is about to start: it may run with what was opened for it, and with nothing else
+// that may be at the same paths.
+func (p *Policy) JudgeNamed(s *commands.Spawn, env map[string]string, n *Named) *commands.Refused {
+	dir := func(s *commands.Spawn) *commands.Refused { return p.judgeDir(s, n) }
+	paths := func(s *commands.Spawn) *commands.Refused { return p.judgePaths(s, n) }
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, dir, p.judgeNames, p.judgeInline, p.judgeCapabilities, p.judgeIsolation, paths} {
 		if r := rule(s); r != nil {
 			return r
 		}
@@ -65,7 +75,7 @@ func (p *Policy) judgeCommand(s *commands.Spawn) *commands.Refused {
 		Hinting("its host can allow it under commands in policy.yaml; on the host, spawnmesh spoke policy test says why")
 }
 
-func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
+func (p *Policy) judgeDir(s *commands.Spawn, n *Named) *commands.Refused {
 	if s.Dir == "" {
 		return nil
 	}
@@ -78,13 +88,15 @@ func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
 	if slices.Contains(p.Directories, anything) {
 		return nil
 	}
-	// A symbolic link must not lead out of what is allowed.
-	real, err := filepath.EvalSymlinks(s.Dir)
-	if err == nil {
-		for _, d := range p.Directories {
-			if real == d || strings.HasPrefix(real, strings.TrimSuffix(d, "/")+"/") {
-				return nil
-			}
+	if n.Dir == nil {
+		return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke, or there is no such directory", s.Dir).
+			Hinting("its host can make it, and allow it under directories in policy.yaml; without one the agent gets a fresh directory")
+	}
+	// A symbolic link must not lead out of what is allowed, whoever puts it there, and when.
+	real := n.Dir.Path()
+	for _, d := range p.Directories {
+		if real == d || strings.HasPrefix(real, strings.TrimSuffix(d, "/")+"/") {
+			return nil
 		}
 	}
 	return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke", s.Dir).
@@ -92,13 +104,12 @@ func (p *Policy) judgeDir(s *commands.Spawn) *commands.Refused {
 }
 
 // judgePaths refuses an order whose agent would reach the spoke's own files by what it asks for.
-func (p *Policy) judgePaths(s *commands.Spawn) *commands.Refused {
+func (p *Policy) judgePaths(s *commands.Spawn, n *Named) *commands.Refused {
 	level, err := p.LevelFor(s)
 	if err != nil || s.Runtime != commands.RuntimeExec {
 		return nil
 	}
-	dir, program := asked(s)
-	if err := p.checkPrivate(level, resolve(slices.Concat(dir, program))); err != nil {
+	if err := p.checkPrivate(level, n.paths()); err != nil {
 		return commands.Refuse(commands.BadPath, "%v", err).
 			Hinting("name a directory beside it; without one the agent gets a fresh directory")
 	}

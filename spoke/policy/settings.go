@@ -135,7 +135,8 @@ func parseVariables(raw []byte) (map[string]Value, error) {
 }
 
 // Exec is the command of s, whose variables have the values env, in the environment that the host decides; where its
-// agent runs and what it is told of itself are the caller's to add.
+// agent runs and what it is told of itself are the caller's to add. Without an entry that allows s it has no Argv: a link that
+// named an allowed program may lead to another one by now.
 func (p *Policy) Exec(s *commands.Spawn, env map[string]string) runtime.Exec {
 	e := runtime.Exec{Argv: s.Argv, Path: DefaultPath, Env: map[string]string{}, Allowed: p.Environment, Host: map[string]string{}}
 	for _, v := range s.Env {
@@ -145,6 +146,8 @@ func (p *Policy) Exec(s *commands.Spawn, env map[string]string) runtime.Exec {
 	if c, ok := p.Match(s.Argv); ok {
 		c.Settings.apply(&e)
 		e.Argv = c.argv(s.Argv)
+	} else {
+		e.Argv = nil
 	}
 	return e
 }

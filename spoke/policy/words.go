@@ -33,7 +33,9 @@ func (p *Policy) filesInWords(s *commands.Spawn, level string) string {
 	if level == commands.IsolationNone {
 		return fmt.Sprintf("all that user %d can read and write, the data directory among it: isolation is none", os.Geteuid())
 	}
-	paths, _ := p.Paths(s, level) // what is refused is not asked about
+	n := p.OpenNamed(s)
+	defer n.Close()
+	paths, _ := p.Paths(s, level, n) // what is refused is not asked about
 	text := "its own directories, and the system's as any user; "
 	by := underLandlock(level)
 	switch level {
@@ -42,13 +44,13 @@ func (p *Policy) filesInWords(s *commands.Spawn, level string) string {
 	case commands.IsolationBubble, commands.IsolationUserBubble:
 		by = "in its bubble"
 	}
-	return text + by + " nothing else but, to write, " + cmp.Or(strings.Join(once(paths.Write), ", "), "nothing") + " and, to read, " + strings.Join(once(paths.Read), ", ")
+	return text + by + " nothing else but, to write, " + cmp.Or(strings.Join(once(append(paths.Write, paths.Dir)), ", "), "nothing") + " and, to read, " + strings.Join(once(append(paths.Read, paths.Program)), ", ")
 }
 
-// once leaves out what is there before: where /bin is a link, PATH names its directory twice.
+// once leaves out what is there before, as where /bin is a link, and PATH names its directory twice, and what is none.
 func once(paths []string) (list []string) {
 	for _, path := range paths {
-		if !slices.Contains(list, path) {
+		if path != "" && !slices.Contains(list, path) {
 			list = append(list, path)
 		}
 	}

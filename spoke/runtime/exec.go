@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -89,16 +90,13 @@ func refuse(reason Reason, format string, args ...any) error {
 
 // Spec checks the command and returns what a supervisor can start; marker,
 // lease and limits are the caller's to add. The error is a [*Refusal], or a
-// [*supervisor.StartError] when program or working directory will not do.
+// [*supervisor.StartError] when the program will not do.
 func (e Exec) Spec() (supervisor.Spec, error) {
 	if err := checkArgv(e.Argv); err != nil {
 		return supervisor.Spec{}, err
 	}
 	env, err := e.environment()
 	if err != nil {
-		return supervisor.Spec{}, err
-	}
-	if err := checkDir(e.Dir); err != nil {
 		return supervisor.Spec{}, err
 	}
 	program, err := e.Program()
@@ -132,21 +130,20 @@ func checkArgv(argv []string) error {
 	return nil
 }
 
-func checkDir(dir string) error {
+// OpenDir opens the working directory of an agent, once for all that is done with it: for Spec, which does not look at it,
+// Dir is a name. The error is a [*supervisor.StartError].
+func OpenDir(dir string) (*place.Place, error) {
 	bad := func(text string) error {
 		return &supervisor.StartError{Reason: supervisor.BadDirectory, Path: dir, Text: "the working directory cannot be entered: " + text}
 	}
 	if !filepath.IsAbs(dir) {
-		return bad("it is not an absolute path")
+		return nil, bad("it is not an absolute path")
 	}
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return bad(plainText(err))
-	case !info.IsDir():
-		return bad("it is not a directory")
+	p, err := place.OpenDir(dir)
+	if err != nil {
+		return nil, bad(plainText(err))
 	}
-	return nil
+	return p, nil
 }
 
 // Program returns the absolute path of what Argv[0] names.
@@ -167,6 +164,9 @@ func (e Exec) Program() (string, error) {
 // Startable returns the program that Argv names, as an absolute path where it is known, and why
 // it cannot be started as this host is now; "" = it can.
 func (e Exec) Startable() (program, why string) {
+	if len(e.Argv) == 0 {
+		return "", "it is not allowed"
+	}
 	name := e.Argv[0]
 	if e.Dir == "" && strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		return name, "it is relative to the directory that the agent runs in, and a fresh one is empty"

@@ -136,10 +136,7 @@ func TestDir(t *testing.T) {
 	for name, dir := range map[string]string{"missing": root + "/none", "a file": root + "/bin/tool", "relative": "jobs", "empty": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := command(root, root+"/bin/tool")
-			e.Dir = dir
-
-			_, err := e.Spec()
+			_, err := runtime.OpenDir(dir)
 
 			start, ok := errors.AsType[*supervisor.StartError](err)
 			require.True(t, ok, "%v", err)

@@ -200,7 +200,7 @@ func TestLevelIsTheOneAgentsGet(t *testing.T) {
 // spoke died and gets the processor only now.
 func lateShim(t *testing.T, dir string, saved savedSpec) (exitCode int) {
 	t.Helper()
-	w, shim, err := forkShim(dir, saved.Marker, "")
+	w, shim, err := forkShim(dir, saved.Spec)
 	require.NoError(t, err)
 	_ = w.SendAttempt(saved.Attempt, time.Second) // it may have ended already
 	state, err := shim.Wait()

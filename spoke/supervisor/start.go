@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
@@ -39,7 +41,11 @@ func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, shim, err := forkShim(dir, spec.Marker, spec.Stdin)
+	if spec.Opened == nil {
+		spec.Opened, _ = os.OpenFile(spec.Dir, unix.O_PATH|unix.O_DIRECTORY, 0) // the shim says what is wrong
+		defer spec.Opened.Close()
+	}
+	w, shim, err := forkShim(dir, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +132,8 @@ func endedByItself(state *os.ProcessState) bool {
 // forkShim starts this binary as the shim of dir. /proc/self/exe is this very
 // binary also after an upgrade replaced the file. The shim inherits
 // no environment, so that the scan for markers can never find it. Its standard input is for
-// its agent.
-func forkShim(dir, marker, stdin string) (*attempt.Conn, *os.Process, error) {
+// its agent, and so are the descriptors that the spec has.
+func forkShim(dir string, spec Spec) (*attempt.Conn, *os.Process, error) {
 	fail := func(err error) (*attempt.Conn, *os.Process, error) {
 		return nil, nil, &StartError{Reason: HostFault, Text: fmt.Sprintf("the shim cannot be started: %v", err)}
 	}
@@ -140,7 +146,7 @@ func forkShim(dir, marker, stdin string) (*attempt.Conn, *os.Process, error) {
 		return fail(err)
 	}
 	defer theirs.Close()
-	input, err := openStdin(stdin)
+	input, err := openStdin(spec.Stdin)
 	if err != nil {
 		return fail(errors.Join(err, conn.Close()))
 	}
@@ -155,12 +161,12 @@ func forkShim(dir, marker, stdin string) (*attempt.Conn, *os.Process, error) {
 		return fail(errors.Join(err, conn.Close()))
 	}
 	defer words.Close()
-	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], attempt.ShimArg, abs, marker}, &os.ProcAttr{
+	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], attempt.ShimArg, abs, spec.Marker}, &os.ProcAttr{
 		// It mostly waits: one processor means fewer threads and a faster
 		// start. A build with the race detector would idle for a second at
 		// its end.
 		Env:   []string{"GOMAXPROCS=1", "GORACE=atexit_sleep_ms=0"},
-		Files: []*os.File{input, null, words, theirs},
+		Files: []*os.File{input, null, words, theirs, spec.Opened, spec.OpenedProgram},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -194,6 +200,10 @@ func checkSpec(s Spec) error {
 		return bad("the agent's user is none, or lacks its reaper")
 	case s.Confine.User.ID != 0 && s.Confine.User.ID == s.Confine.User.Reaper:
 		return bad("the agent's user is its own reaper")
+	}
+	reached := slices.Concat(s.Confine.Read, s.Confine.Write, s.Confine.Wrap)
+	if s.Opened == nil && slices.Contains(reached, OpenDir) || s.OpenedProgram == nil && slices.Contains(reached, OpenProgram) {
+		return bad("the agent may reach what was not opened")
 	}
 	for _, path := range slices.Concat(s.Confine.Read, s.Confine.Write, s.Counted.Dirs, s.Counted.Shared) {
 		if !filepath.IsAbs(path) || !isText(path) {

@@ -68,6 +68,12 @@ type (
 // attempt's tree as part of it. Only the supervisor sets it.
 const MarkerName = attempt.MarkerName
 
+// What an agent reaches that was opened for it: see [attempt.OpenDir].
+const (
+	OpenDir     = attempt.OpenDir
+	OpenProgram = attempt.OpenProgram
+)
+
 // The streams of an agent.
 const (
 	Stdout = attempt.Stdout

@@ -26,6 +26,20 @@ const (
 // SpokeFd is the shim's end of the socket pair with the spoke that starts it.
 const SpokeFd = 3
 
+// What a shim is started with as well, opened by its spoke: the agent's working directory, and its program where that was
+// named by its path.
+const (
+	DirFd     = 4
+	ProgramFd = 5
+)
+
+// OpenDir and OpenProgram name the same among the paths of a [Confine], and in its Wrap, where each stands for the number
+// of a descriptor of its own: what was opened, whatever is at its path by then.
+const (
+	OpenDir     = "/proc/self/fd/4"
+	OpenProgram = "/proc/self/fd/5"
+)
+
 // The files of an attempt directory. All are 0600 in a directory of 0700.
 const (
 	SpecFile      = "spec.json" // what was asked for, for people to look at, and the secret; written before the shim starts

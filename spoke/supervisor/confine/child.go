@@ -126,7 +126,11 @@ func (c *child) become() (Step, syscall.Errno) {
 	if r, _, _ := syscall.RawSyscall(syscall.SYS_GETPPID, 0, 0, 0); int(r) != c.parent {
 		return stepParent, syscall.ESRCH
 	}
-	if _, _, e := syscall.RawSyscall(syscall.SYS_CHDIR, uintptr(unsafe.Pointer(c.dir)), 0, 0); e != 0 {
+	// Its user has to get to the path, and whatever is there by now, it works in what was opened.
+	if _, _, e := syscall.RawSyscall(syscall.SYS_CHDIR, uintptr(unsafe.Pointer(c.path)), 0, 0); e != 0 {
+		return StepDir, e
+	}
+	if _, _, e := syscall.RawSyscall(syscall.SYS_FCHDIR, uintptr(c.dir), 0, 0); e != 0 {
 		return StepDir, e
 	}
 	if e := set(setNoNewPrivs, 1, 0); e != 0 {

@@ -20,7 +20,8 @@ import (
 // A Program is what a child becomes.
 type Program struct {
 	Argv, Env []string
-	Dir       string
+	Path      string // of Dir, by which its user has to get there
+	Dir       int    // descriptor of the working directory
 	Files     [3]int // become 0, 1 and 2; each is 3 or higher
 	Cgroup    int    // descriptor of the cgroup it is born in; -1 = the caller's
 	User      int    // user and group, with no other group and no capability; 0 = the caller's
@@ -45,14 +46,15 @@ func (e *Failure) Unwrap() error { return e.Errno }
 
 // child is all that the child needs, made before the fork: after it nothing may be allocated.
 type child struct {
-	argv0, dir *byte
-	argv, env  []*byte
-	files      [3]int
-	user       uintptr
-	ruleset    int
-	limits     []Limit
-	parent     int
-	report     int // where a failure is written; closed by a program that begins
+	argv0, path *byte
+	argv, env   []*byte
+	dir         int
+	files       [3]int
+	user        uintptr
+	ruleset     int
+	limits      []Limit
+	parent      int
+	report      int // where a failure is written; closed by a program that begins
 }
 
 // Start returns the process once its program has begun, or a *Failure.
@@ -85,12 +87,12 @@ func Start(p Program) (pid int, err error) {
 }
 
 func prepare(p Program) (*child, error) {
-	c := &child{files: p.Files, user: uintptr(p.User), ruleset: p.Ruleset, limits: p.Limits, parent: os.Getpid()}
+	c := &child{dir: p.Dir, files: p.Files, user: uintptr(p.User), ruleset: p.Ruleset, limits: p.Limits, parent: os.Getpid()}
 	var err error
 	if c.argv0, err = syscall.BytePtrFromString(p.Argv[0]); err != nil {
 		return nil, err
 	}
-	if c.dir, err = syscall.BytePtrFromString(p.Dir); err != nil {
+	if c.path, err = syscall.BytePtrFromString(p.Path); err != nil {
 		return nil, err
 	}
 	if c.argv, err = syscall.SlicePtrFromStrings(p.Argv); err != nil {

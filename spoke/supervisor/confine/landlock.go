@@ -130,9 +130,9 @@ func (r Rules) fill(fd int, attr rulesetAttr) error {
 	return nil
 }
 
-// ownProgram is a link that nobody can change, to what this process executes, also where the way
-// there is closed.
-const ownProgram = "/proc/self/exe"
+// own begins the links that nobody can change: to what this process executes, also where the way
+// there is closed, and to what it was started with.
+const own = "/proc/self/"
 
 // openExactly opens what has this path and no other: an agent that writes to the directory above
 // could put a symbolic link in its place after it was judged.
@@ -142,7 +142,7 @@ func openExactly(path string) (int, error) {
 		return -1, err
 	}
 	how := struct{ flags, mode, resolve uint64 }{oPath | syscall.O_CLOEXEC, 0, noSymlinks}
-	if path == ownProgram {
+	if _, ok := plain.CutPrefix(path, own); ok {
 		how.resolve = 0
 	}
 	for {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -47,8 +48,13 @@ func (s *shim) execute() *attempt.StartError {
 	if err != nil {
 		return fault(err)
 	}
+	wrap, letGo, err := s.wrap()
+	defer letGo()
+	if err != nil {
+		return fault(err)
+	}
 	program := confine.Program{
-		Argv: slices.Concat(s.Confine.Wrap, s.Argv), Env: s.environment(), Dir: s.Dir, Files: [3]int{input, fds[0], fds[1]}, Cgroup: -1,
+		Argv: slices.Concat(wrap, s.Argv), Env: s.environment(), Path: s.Dir, Dir: attempt.DirFd, Files: [3]int{input, fds[0], fds[1]}, Cgroup: -1,
 		User: int(s.Confine.User.ID), Ruleset: rules, Limits: limits,
 	}
 	group, missing, groupErr := s.ownCgroup()
@@ -110,6 +116,29 @@ func (s *shim) giveOutput(fds [2]int) error {
 		return nil
 	}
 	return plain.Wrap("giving the agent its output", errors.Join(syscall.Fchown(fds[0], user, user), syscall.Fchown(fds[1], user, user)))
+}
+
+// wrap is what the agent is wrapped in, with descriptors in the place of what stands for them. They are inherited, until
+// they are let go.
+func (s *shim) wrap() (wrap []string, letGo func(), err error) {
+	var fds []int
+	letGo = func() {
+		for _, fd := range fds {
+			_ = syscall.Close(fd)
+		}
+	}
+	opened := map[string]uintptr{attempt.OpenDir: attempt.DirFd, attempt.OpenProgram: attempt.ProgramFd}
+	wrap = slices.Clone(s.Confine.Wrap)
+	for i, arg := range wrap {
+		if from, ok := opened[arg]; ok {
+			fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, from, syscall.F_DUPFD, attempt.ProgramFd+1)
+			if errno != 0 {
+				return nil, letGo, plain.Wrap("handing on "+arg, errno)
+			}
+			fds, wrap[i] = append(fds, int(fd)), strconv.Itoa(int(fd))
+		}
+	}
+	return wrap, letGo, nil
 }
 
 func closeRules(fd int) {

@@ -106,7 +106,9 @@ func closeInherited() error {
 	if err != nil {
 		return err
 	}
-	syscall.CloseOnExec(attempt.SpokeFd)
+	for _, fd := range []int{attempt.SpokeFd, attempt.DirFd, attempt.ProgramFd} {
+		syscall.CloseOnExec(fd)
+	}
 	for _, name := range names {
 		fd, err := strconv.Atoi(name)
 		if err != nil || fd <= 2 {

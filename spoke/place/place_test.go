@@ -1,0 +1,86 @@
+package place_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/place"
+)
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	return dir
+}
+
+// What was opened stays what it is, and has the path that it had, whatever is put there.
+func TestAPlaceStays(t *testing.T) {
+	t.Parallel()
+	dir := root(t)
+	at, link := filepath.Join(dir, "at"), filepath.Join(dir, "link")
+	require.NoError(t, os.Mkdir(at, 0o700))
+	require.NoError(t, os.Symlink("at", link))
+
+	p, err := place.OpenDir(link)
+
+	require.NoError(t, err)
+	defer p.Close()
+	require.Equal(t, at, p.Path())
+	require.NoError(t, os.Rename(at, at+"2"))
+	require.NoError(t, os.Symlink("/etc", at))
+	was, err := os.Stat(at + "2")
+	require.NoError(t, err)
+	is, err := os.Stat(p.Link())
+	require.NoError(t, err)
+	require.True(t, os.SameFile(was, is))
+	again, err := place.OpenDir(at + "2")
+	require.NoError(t, err)
+	defer again.Close()
+	require.Equal(t, again.ID(), p.ID())
+}
+
+// Links that the kernel makes up lead where no path says, and nothing is opened that is no directory, or not there.
+func TestWhatIsNoPlace(t *testing.T) {
+	t.Parallel()
+	dir := root(t)
+	f, err := os.Open(dir)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	for path, want := range map[string]error{"/proc/self/cwd": unix.ELOOP, "/proc/self/root/etc": unix.ELOOP, dir + "/file": unix.ENOTDIR, dir + "/pipe": unix.ENOTDIR, dir + "/none": unix.ENOENT} {
+		_, err := place.OpenDir(path)
+		require.ErrorIs(t, err, want, path)
+	}
+	deleted := filepath.Join(dir, "deleted")
+	require.NoError(t, os.Mkdir(deleted, 0o700))
+	require.NoError(t, os.Chdir(deleted)) // of this process: no other test of it needs where it is
+	require.NoError(t, os.Remove(deleted))
+	require.NoError(t, os.Mkdir(deleted+" (deleted)", 0o700)) // what the kernel calls it now
+
+	_, err = place.OpenDir(".")
+
+	require.ErrorIs(t, err, place.ErrMoved)
+}
+
+func TestWhatCanBeExecuted(t *testing.T) {
+	t.Parallel()
+	dir := root(t)
+	for name, mode := range map[string]os.FileMode{"tool": 0o711, "text": 0o644} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, mode))
+	}
+	for name, want := range map[string]bool{"tool": true, "text": false, ".": false} {
+		p, err := place.Open(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, want, p.Runnable(), name)
+		p.Close()
+		p.Close()
+	}
+	(*place.Place)(nil).Close()
+	require.Nil(t, (*place.Place)(nil).File())
+}
