@@ -86,13 +86,50 @@ func (h *Hub) hinders(ctx context.Context, o store.SpawnOrder) (string, error) {
 func ungiven(s federation.Status) string {
 	switch {
 	case s.State != store.Active:
-		return fmt.Sprintf("the connection with %s is %s: %s", s.Name, s.State, s.Reason)
+		return notActive(s.Connection)
 	case s.Says.State == string(store.Suspended):
 		return fmt.Sprintf("%s has suspended the connection: %s", s.Name, s.Says.Reason)
 	case !s.Linked:
 		return s.Name + " is not linked; it gets the order when it is"
 	}
 	return ""
+}
+
+// OrdersNothing says why a schedule can order nothing whenever it is due; see the function of this name.
+func (h *Hub) OrdersNothing(s store.Schedule) string {
+	var all []store.Connection
+	for _, v := range h.board.Statuses(store.Commands) {
+		all = append(all, v.Connection)
+	}
+	return OrdersNothing(s, all)
+}
+
+// OrdersNothing says why an active schedule can order nothing whenever it is due, as these connections, the oldest first, stand:
+// that with its spoke has ended, or there is none with any spoke. "" where it can, and of one that is paused.
+func OrdersNothing(s store.Schedule, all []store.Connection) string {
+	if s.State != store.ScheduleActive {
+		return ""
+	}
+	var ended *store.Connection
+	for _, c := range all {
+		named := s.Template.Spoke == "" || c.Name == s.Template.Spoke
+		if c.Authority != store.Commands || !named {
+			continue
+		}
+		if !c.State.Ended() {
+			return ""
+		}
+		ended = &c
+	}
+	if ended == nil || s.Template.Spoke == "" {
+		return "this hub has no spoke that could take the order"
+	}
+	return notActive(*ended)
+}
+
+// notActive says how a connection stands that is not active.
+func notActive(c store.Connection) string {
+	return fmt.Sprintf("the connection with %s is %s: %s", c.Name, c.State, c.Reason)
 }
 
 // localZone is the zone of this host by its IANA name, or UTC where it has none.

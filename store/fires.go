@@ -217,7 +217,7 @@ func advance(ctx context.Context, tx *Tx, s Schedule, next time.Time) error {
 	}
 	const why = "it is not due within five years"
 	tx.Audit(AuditRow{Actor: "self", Action: "schedule.paused", Object: s.Name, Why: why})
-	_, err := tx.Exec(ctx, `UPDATE schedules SET next_due_at = NULL, state = 'paused', why = $2, updated_at = clock_timestamp() WHERE id = $1`, s.ID, why)
+	_, err := tx.Exec(ctx, `UPDATE schedules SET next_due_at = NULL, state = 'paused', why = $2, paused_by = 'self', paused_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = $1`, s.ID, why)
 	return err
 }
 

@@ -77,6 +77,8 @@ func TestARestorePausesSchedules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{store.SchedulePaused, "restored"}, []string{v.State, v.Why})
 	require.True(t, v.Restored)
+	require.Equal(t, "self", v.PausedBy)
+	require.NotNil(t, v.PausedAt)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND object = 'nightly'`))
 }
 
@@ -96,6 +98,8 @@ func TestAScheduleThatIsNeverDueIsPaused(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, v.Next)
 	require.Equal(t, []string{store.SchedulePaused, "it is not due within five years"}, []string{v.State, v.Why})
+	require.Equal(t, "self", v.PausedBy)
+	require.NotNil(t, v.PausedAt)
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'schedule.paused' AND actor = 'self' AND object = 'nightly' AND why = $1`, v.Why))
 }
 
@@ -129,6 +133,37 @@ func TestAPauseWaitsForWhatIsDue(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.SchedulePaused, v.State)
 	require.Nil(t, v.Next)
+	require.Equal(t, "test", v.PausedBy)
+}
+
+// A schedule names who has paused it and when, until it goes on: whoever changes it meanwhile, or pauses it again, has not.
+func TestAPausedScheduleSaysByWhom(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	id := s.scheduled()
+	change := func(actor string, to func(*store.Schedule)) store.Schedule {
+		v, err := s.DB.ChangeSchedule(t.Context(), id, actor, func(v *store.Schedule, _ time.Time) (string, string, error) {
+			to(v)
+			return "schedule.changed", "", nil
+		})
+		require.NoError(t, err)
+		return v
+	}
+	pause := func(v *store.Schedule) { v.State, v.Next = store.SchedulePaused, nil }
+	due := func(v *store.Schedule) { v.State, v.Next = store.ScheduleActive, new(time.Now().Add(time.Hour)) }
+
+	first := change("ann", pause)
+	require.Equal(t, "ann", first.PausedBy)
+	require.NotNil(t, first.PausedAt)
+	change("ben", func(v *store.Schedule) { v.Overlap = store.OverlapQueue })
+	change("eve", pause)
+	v, err := s.DB.FindSchedule(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []any{"ann", first.PausedAt}, []any{v.PausedBy, v.PausedAt})
+
+	v = change("ben", due)
+	require.Empty(t, v.PausedBy)
+	require.Nil(t, v.PausedAt)
 }
 
 // What replaces the last agent of a schedule ends that, unless an order stands that does.

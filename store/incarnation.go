@@ -54,7 +54,7 @@ func (db *DB) BeginIncarnation(ctx context.Context, left []string, next string) 
 
 // pauseSchedules pauses all of a database that was restored: what is frozen there may not be what was, and what is due was.
 func pauseSchedules(ctx context.Context, tx *Tx) error {
-	rows, err := tx.Query(ctx, `UPDATE schedules SET state = 'paused', why = $1, restored = true, next_due_at = NULL, updated_at = clock_timestamp() WHERE state = 'active' RETURNING name`, Restored)
+	rows, err := tx.Query(ctx, `UPDATE schedules SET state = 'paused', why = $1, restored = true, paused_by = 'self', paused_at = clock_timestamp(), next_due_at = NULL, updated_at = clock_timestamp() WHERE state = 'active' RETURNING name`, Restored)
 	if err != nil {
 		return fmt.Errorf("pausing the schedules: %w", err)
 	}

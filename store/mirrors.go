@@ -171,7 +171,9 @@ func (db *DB) RetriesBefore(ctx context.Context, task string) (n int, anywhere b
 
 // A ReceiptRow is one signed word about a task, in the order its sender gave.
 type ReceiptRow struct {
+	Spoke    string          `json:"spoke"`
 	Kind     string          `json:"kind"`
+	Answers  string          `json:"answers,omitempty"` // the kind of the command that it answers; "" = that is not known any more
 	Seq      int64           `json:"seq"`
 	At       time.Time       `json:"received_at"`
 	Code     string          `json:"code,omitempty"`
@@ -182,7 +184,8 @@ type ReceiptRow struct {
 // Receipts returns what was received about a task from the spoke that has it and
 // from those that refused it before, ordered by sequence for each.
 func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
-	rows, err := db.pool.Query(ctx, `SELECT i.kind, i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.envelope FROM mirrors m JOIN inbox i ON i.task = m.task AND i.re IS NOT NULL
+	rows, err := db.pool.Query(ctx, `SELECT c.peer_name, i.kind, coalesce(o.kind, CASE WHEN i.re = m.command THEN 'agent.spawn' END, ''), i.seq, i.received_at, i.code, coalesce(i.received_at > m.ended_at, false), i.envelope
+		FROM mirrors m JOIN inbox i ON i.task = m.task AND i.re IS NOT NULL JOIN connections c ON c.id = i.conn LEFT JOIN outbox o ON o.id = i.re
 		WHERE m.task = $1 AND (i.conn = m.conn OR m.refusals @> jsonb_build_array(jsonb_build_object('conn', i.conn))) ORDER BY i.conn = m.conn, i.conn, i.seq`, task)
 	if err != nil {
 		return nil, fmt.Errorf("reading the receipts of task %s: %w", task, err)
@@ -190,7 +193,7 @@ func (db *DB) Receipts(ctx context.Context, task string) ([]ReceiptRow, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (ReceiptRow, error) {
 		var r ReceiptRow
 		var envelope []byte
-		err := row.Scan(&r.Kind, &r.Seq, &r.At, &r.Code, &r.Late, &envelope)
+		err := row.Scan(&r.Spoke, &r.Kind, &r.Answers, &r.Seq, &r.At, &r.Code, &r.Late, &envelope)
 		if len(envelope) > 0 {
 			r.Envelope = envelope
 		}

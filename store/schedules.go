@@ -49,6 +49,8 @@ type Schedule struct {
 	State      string
 	Why        string // it is paused
 	Restored   bool   // by a restore, and by nobody
+	PausedBy   string // who has paused it: "self" is this instance
+	PausedAt   *time.Time
 	Template   Template
 	box        []byte // its values
 	Next       *time.Time
@@ -60,11 +62,11 @@ type Schedule struct {
 	UpdatedAt  time.Time
 }
 
-const scheduleColumns = `s.id::text, s.name, s.cron, s.zone, s.overlap, s.state, s.why, s.restored, s.template, s.box, s.next_due_at, s.last_fired_at, coalesce(s.last_task::text, ''),
+const scheduleColumns = `s.id::text, s.name, s.cron, s.zone, s.overlap, s.state, s.why, s.restored, s.paused_by, s.paused_at, s.template, s.box, s.next_due_at, s.last_fired_at, coalesce(s.last_task::text, ''),
 	s.outcome, s.outcome_code, s.outcome_why, s.outcome_since, s.created_by, s.created_at, s.updated_at`
 
 func (s *Schedule) dest() []any {
-	return []any{&s.ID, &s.Name, &s.Cron, &s.Zone, &s.Overlap, &s.State, &s.Why, &s.Restored, &s.Template, &s.box, &s.Next, &s.LastFired, &s.LastTask, &s.Outcome.Is, &s.Outcome.Code, &s.Outcome.Why, &s.Outcome.Since, &s.CreatedBy, &s.CreatedAt, &s.UpdatedAt}
+	return []any{&s.ID, &s.Name, &s.Cron, &s.Zone, &s.Overlap, &s.State, &s.Why, &s.Restored, &s.PausedBy, &s.PausedAt, &s.Template, &s.box, &s.Next, &s.LastFired, &s.LastTask, &s.Outcome.Is, &s.Outcome.Code, &s.Outcome.Why, &s.Outcome.Since, &s.CreatedBy, &s.CreatedAt, &s.UpdatedAt}
 }
 
 func scanSchedule(row pgx.CollectableRow) (s Schedule, err error) { return s, row.Scan(s.dest()...) }
@@ -183,8 +185,10 @@ func (db *DB) ChangeSchedule(ctx context.Context, text, actor string, change fun
 		if err != nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, `UPDATE schedules SET cron = $2, zone = $3, overlap = $4, state = $5, why = $6, next_due_at = $7, restored = $8, updated_at = clock_timestamp() WHERE id = $1 RETURNING updated_at`,
-			s.ID, s.Cron, s.Zone, s.Overlap, s.State, s.Why, s.Next, s.Restored).Scan(&s.UpdatedAt)
+		err = tx.QueryRow(ctx, `UPDATE schedules SET cron = $2, zone = $3, overlap = $4, state = $5, why = $6, next_due_at = $7, restored = $8, updated_at = clock_timestamp(),
+				paused_by = CASE WHEN $5 = 'active' THEN '' WHEN state = 'active' THEN $9 ELSE paused_by END, paused_at = CASE WHEN $5 = 'active' THEN NULL WHEN state = 'active' THEN clock_timestamp() ELSE paused_at END
+			WHERE id = $1 RETURNING updated_at, paused_by, paused_at`,
+			s.ID, s.Cron, s.Zone, s.Overlap, s.State, s.Why, s.Next, s.Restored, actor).Scan(&s.UpdatedAt, &s.PausedBy, &s.PausedAt)
 		tx.Audit(AuditRow{Actor: actor, Action: action, Object: s.Name, Why: why})
 		return s.refuse(err)
 	})

@@ -42,7 +42,7 @@ func (a *app) scheduleCommand() *cobra.Command {
 }
 
 func (a *app) printSchedules(list []api.Schedule) error {
-	t := table{head: []string{"NAME", "STATE", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME"}, wide: []string{"OVERLAP", "SPOKE", "BY", "AGENT"},
+	t := table{head: []string{"NAME", "STATE", "CRON", "ZONE", "NEXT", "LAST", "OUTCOME"}, wide: []string{"OVERLAP", "SPOKE", "BY", "AGENT", "PAUSED", "PAUSED BY"},
 		empty: "no schedules yet; create one: " + a.self() + " schedule create NAME --cron '30 2 * * *' -- CMD"}
 	for _, v := range list {
 		next, last := time.Time{}, ""
@@ -53,9 +53,20 @@ func (a *app) printSchedules(list []api.Schedule) error {
 			last = commands.ShortID(v.LastTask)
 		}
 		t.names = append(t.names, v.Name)
-		t.rows = append(t.rows, []string{v.Name, string(v.State), v.Cron, v.Zone, byClock(next, v.Zone), byClock(v.LastFiredAt, v.Zone), outcomeOf(v), string(v.Overlap), spokeOf(v), v.CreatedBy, last})
+		t.rows = append(t.rows, []string{v.Name, standsAs(v), v.Cron, v.Zone, byClock(next, v.Zone), byClock(v.LastFiredAt, v.Zone), outcomeOf(v), string(v.Overlap), spokeOf(v), v.CreatedBy, cmp.Or(last, "-"), localTime(v.PausedAt), cmp.Or(v.PausedBy, "-")})
 	}
 	return printList(a, list, t)
+}
+
+// ordersNothing is how a schedule stands that is active, and of which nothing can come.
+const ordersNothing = "orders nothing"
+
+// standsAs is how a schedule stands, in a word or two.
+func standsAs(v api.Schedule) string {
+	if v.OrdersNothing != "" {
+		return ordersNothing
+	}
+	return string(v.State)
 }
 
 // byClock is a time by the clock of a schedule, which is named.
@@ -97,6 +108,10 @@ func (a *app) printSchedule(v api.Schedule) error {
 	var list pairs
 	list.add("schedule", v.Name+" ("+v.ID+")")
 	list.add("state", strings.TrimSuffix(string(v.State)+": "+v.Why, ": "))
+	list.add(ordersNothing, v.OrdersNothing)
+	if v.PausedBy != "" {
+		list.add("paused", localTime(v.PausedAt)+" by "+v.PausedBy)
+	}
 	list.add("due", v.Cron+" in "+v.Zone)
 	list.add("overlap", overlapWords[v.Overlap])
 	list.add("title", v.Title)

@@ -25,6 +25,9 @@ func (a *app) changeSchedule(c *cobra.Command, name string, v api.ScheduleChange
 		return err
 	}
 	a.did("the schedule %s %s; see: %s", s.Name, what, a.line("schedule", "show", s.Name))
+	if s.OrdersNothing != "" {
+		fmt.Fprintf(a.err, "note: it %s: %s\n", ordersNothing, printable(commands.OneLine(s.OrdersNothing)))
+	}
 	return a.sayDue(s, what)
 }
 

@@ -36,6 +36,8 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 
 	require.Equal(t, "schedule nightly is paused\n", h.do("schedule", "pause", "nightly", "--reason", "the disk"))
 	require.Regexp(t, `(?m)^state +paused: the disk$`, h.do("schedule", "show", "nightly"))
+	require.Regexp(t, `(?m)^paused +[-0-9]{10} [:0-9]{8} by uid:\d+$`, h.do("schedule", "show", "nightly"))
+	require.Regexp(t, `(?m)^nightly .* [-0-9]{10} [:0-9]{8} +uid:\d+ *$`, h.do("schedule", "list", "-o", "wide"))
 	require.Contains(t, h.do("schedule", "change", "nightly", "--cron", "0 4 * * *", "--zone", "UTC"), "was changed; it is paused")
 	require.Contains(t, h.do("schedule", "resume", "nightly"), "04:00 UTC")
 	h.refused(exitMisuse, "add --yes if you mean it", "schedule", "delete", "nightly")
@@ -98,4 +100,19 @@ func schedulesThatCannotRun(t *testing.T, h hand) {
 	h.do("connections", "suspend", "attic", "--reason", "holiday")
 	require.Contains(t, create("away", "--spoke", "attic"), "note: what it orders would not run now: the connection with attic is suspended: holiday\n")
 	require.Contains(t, create("anywhere", "--any"), "note: what it orders would not run now: no ")
+	require.Regexp(t, `(?m)^fine +active `, h.do("schedule", "list"), "its connection may go on")
+	require.NotRegexp(t, `(?m)^schedules +WRONG`, h.run("", "doctor").out)
+
+	h.do("schedule", "pause", "frozen", "--reason", "known")
+	h.do("connections", "revoke", "attic", "--reason", "sold", "--yes")
+
+	list := h.do("schedule", "list")
+	for _, name := range []string{"fine", "away", "anywhere"} {
+		require.Regexp(t, `(?m)^`+name+` +orders nothing `, list)
+	}
+	require.Regexp(t, `(?m)^frozen +paused `, list)
+	require.Regexp(t, `(?m)^orders nothing +the connection with attic is revoked: sold$`, h.do("schedule", "show", "fine"))
+	require.Regexp(t, `(?m)^orders nothing +this hub has no spoke that could take the order$`, h.do("schedule", "show", "anywhere"))
+	require.Regexp(t, `(?m)^schedules +WRONG: 5 of 6 can order nothing: anywhere, as this hub has no spoke .*schedule list$`, h.run("", "doctor").out)
+	require.Contains(t, h.run("", "schedule", "resume", "frozen").err, "note: it orders nothing: the connection with attic is revoked: sold\n")
 }

@@ -2372,6 +2372,9 @@ type Reason struct {
 
 // Receipt defines model for Receipt.
 type Receipt struct {
+	// Answers The kind of the command that it answers; absent where that is not kept any more.
+	Answers string `json:"answers,omitempty,omitzero"`
+
 	// Code Why it was refused.
 	Code string `json:"code,omitempty,omitzero"`
 
@@ -2383,6 +2386,9 @@ type Receipt struct {
 	Late       bool      `json:"late,omitempty,omitzero"`
 	ReceivedAt time.Time `json:"received_at"`
 	Seq        int64     `json:"seq"`
+
+	// Spoke Who has signed it.
+	Spoke string `json:"spoke"`
 }
 
 // Refusal defines model for Refusal.
@@ -2515,6 +2521,9 @@ type Schedule struct {
 	// Note In the answer to its creation: what would keep its order from being given or started now.
 	Note string `json:"note,omitempty,omitzero"`
 
+	// OrdersNothing Of one that is active: why it can order nothing whenever it is due, as things stand; absent: it can, as far as is known.
+	OrdersNothing string `json:"orders_nothing,omitempty,omitzero"`
+
 	// Outcome What became of it last: ordered, skipped or refused; absent: it was not due yet.
 	Outcome string `json:"outcome,omitempty,omitzero"`
 
@@ -2528,7 +2537,11 @@ type Schedule struct {
 	OutcomeWhy string `json:"outcome_why,omitempty,omitzero"`
 
 	// Overlap What becomes of it while the last agent that it has ordered has not ended; nothing is ordered (skip), it is ordered all the same (queue), or the last one is killed first (replace).
-	Overlap Overlap `json:"overlap"`
+	Overlap  Overlap   `json:"overlap"`
+	PausedAt time.Time `json:"paused_at,omitempty,omitzero"`
+
+	// PausedBy Who has paused it; self is the hub, after a restore or as it is never due.
+	PausedBy string `json:"paused_by,omitempty,omitzero"`
 
 	// Restored It is paused because the hub was restored from a backup, and by nobody.
 	Restored bool `json:"restored,omitempty,omitzero"`

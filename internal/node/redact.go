@@ -29,7 +29,7 @@ func seenRefusal(r api.Refusal) api.Refusal {
 }
 
 func seenReceipt(r api.Receipt) api.Receipt {
-	return api.Receipt{Kind: r.Kind, Seq: r.Seq, ReceivedAt: r.ReceivedAt, Code: r.Code, Late: r.Late}
+	return api.Receipt{Spoke: r.Spoke, Kind: r.Kind, Answers: r.Answers, Seq: r.Seq, ReceivedAt: r.ReceivedAt, Code: r.Code, Late: r.Late}
 }
 
 // seenSchedule is a schedule as who asks may see it. It shows no more than is named here, as [seen].
@@ -37,7 +37,7 @@ func seenSchedule(ctx context.Context, v api.Schedule) api.Schedule {
 	if control.CallerOf(ctx).SeesContent() {
 		return v
 	}
-	return api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: v.Overlap, State: v.State, Why: v.Why, Next: v.Next, LastFiredAt: v.LastFiredAt, LastTask: v.LastTask,
+	return api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: v.Overlap, State: v.State, Why: v.Why, Restored: v.Restored, PausedBy: v.PausedBy, PausedAt: v.PausedAt, OrdersNothing: v.OrdersNothing, Next: v.Next, LastFiredAt: v.LastFiredAt, LastTask: v.LastTask,
 		Outcome: v.Outcome, OutcomeCode: v.OutcomeCode, OutcomeSince: v.OutcomeSince, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, Labels: v.Labels, Title: v.Title, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 }
 

@@ -28,7 +28,7 @@ func (s resources) ListSchedules(ctx context.Context, _ api.ListSchedulesRequest
 		return nil, err
 	}
 	list, err := h.DB.Schedules(ctx)
-	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, v, 1) })}, err
+	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, h, v, 1) })}, err
 }
 
 // CreateSchedule implements [api.StrictServerInterface].
@@ -39,7 +39,7 @@ func (s resources) CreateSchedule(ctx context.Context, r api.CreateScheduleReque
 	}
 	b := r.Body
 	v, note, err := h.CreateSchedule(ctx, hub.NewSchedule{Name: b.Name, Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), Order: hub.RequestOf(b.Task)}, control.CallerOf(ctx).String())
-	made := oneSchedule(ctx, v)
+	made := oneSchedule(ctx, h, v)
 	made.Note = note
 	return api.CreateSchedule200JSONResponse{OneScheduleJSONResponse: made}, err
 }
@@ -51,7 +51,7 @@ func (s resources) GetSchedule(ctx context.Context, r api.GetScheduleRequestObje
 		return nil, err
 	}
 	v, err := h.DB.FindSchedule(ctx, r.Schedule)
-	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, h, v)}, err
 }
 
 // ChangeSchedule implements [api.StrictServerInterface].
@@ -62,7 +62,7 @@ func (s resources) ChangeSchedule(ctx context.Context, r api.ChangeScheduleReque
 	}
 	b := r.Body
 	v, err := h.ChangeSchedule(ctx, r.Schedule, hub.ScheduleChange{Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), State: string(b.State), Reason: b.Reason}, control.CallerOf(ctx).String())
-	return api.ChangeSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+	return api.ChangeSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, h, v)}, err
 }
 
 // DeleteSchedule implements [api.StrictServerInterface].
@@ -76,7 +76,7 @@ func (s resources) DeleteSchedule(ctx context.Context, r api.DeleteScheduleReque
 		return nil, err
 	}
 	v, err := h.DB.RemoveSchedule(context.WithoutCancel(ctx), r.Schedule, control.CallerOf(ctx).String(), reason)
-	return api.DeleteSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, v)}, err
+	return api.DeleteSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, h, v)}, err
 }
 
 // RunSchedule implements [api.StrictServerInterface].
@@ -119,14 +119,15 @@ func (s resources) ListFires(ctx context.Context, r api.ListFiresRequestObject) 
 	return api.ListFires200JSONResponse(page), err
 }
 
-func oneSchedule(ctx context.Context, v store.Schedule) api.OneScheduleJSONResponse {
-	return api.OneScheduleJSONResponse(scheduleOf(ctx, v, nextTimes))
+func oneSchedule(ctx context.Context, h *hub.Hub, v store.Schedule) api.OneScheduleJSONResponse {
+	return api.OneScheduleJSONResponse(scheduleOf(ctx, h, v, nextTimes))
 }
 
 // scheduleOf is a schedule as who asks may see it, with the next n times at which it is due.
-func scheduleOf(ctx context.Context, v store.Schedule, n int) api.Schedule {
+func scheduleOf(ctx context.Context, h *hub.Hub, v store.Schedule, n int) api.Schedule {
 	t := v.Template
-	s := api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: api.Overlap(v.Overlap), State: api.ScheduleState(v.State), Why: v.Why, Restored: v.Restored, Next: inUTC(hub.Upcoming(v, n)),
+	s := api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: api.Overlap(v.Overlap), State: api.ScheduleState(v.State), Why: v.Why, Restored: v.Restored,
+		PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), OrdersNothing: h.OrdersNothing(v), Next: inUTC(hub.Upcoming(v, n)),
 		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, Outcome: v.Outcome.Is, OutcomeCode: string(v.Outcome.Code), OutcomeWhy: v.Outcome.Why, OutcomeSince: when(v.Outcome.Since), Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
 		CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 	if t.Spawn != nil { // else there is none

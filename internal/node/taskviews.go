@@ -67,7 +67,7 @@ func endOf(e commands.Ended) json.RawMessage {
 }
 
 func receiptOf(r store.ReceiptRow) api.Receipt {
-	return api.Receipt{Kind: r.Kind, Seq: r.Seq, ReceivedAt: r.At, Code: r.Code, Late: r.Late, Envelope: r.Envelope}
+	return api.Receipt{Spoke: r.Spoke, Kind: r.Kind, Answers: r.Answers, Seq: r.Seq, ReceivedAt: r.At, Code: r.Code, Late: r.Late, Envelope: r.Envelope}
 }
 
 func outputOf(s store.LogStream) api.OutputStream {

@@ -1128,6 +1128,8 @@ CREATE TABLE schedules (
     state        text NOT NULL DEFAULT 'active',
     why          text NOT NULL DEFAULT '',   -- it is paused
     restored     boolean NOT NULL DEFAULT false, -- by a restore, and by nobody
+    paused_by    text NOT NULL DEFAULT '',   -- who has paused it: self = this instance
+    paused_at    timestamptz,
     template     jsonb NOT NULL,             -- the order, without values
     box          bytea,                      -- its values, encrypted to this hub's own sealing key; null = it has none
     next_due_at  timestamptz,                -- null = it is paused
@@ -1142,7 +1144,8 @@ CREATE TABLE schedules (
     updated_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
     CONSTRAINT overlap_is_known CHECK (overlap IN ('skip', 'queue', 'replace')),
-    CONSTRAINT active_is_due CHECK (CASE state WHEN 'active' THEN next_due_at IS NOT NULL WHEN 'paused' THEN next_due_at IS NULL ELSE false END)
+    CONSTRAINT active_is_due CHECK (CASE state WHEN 'active' THEN next_due_at IS NOT NULL WHEN 'paused' THEN next_due_at IS NULL ELSE false END),
+    CONSTRAINT a_pause_is_somebodys CHECK ((state = 'paused') = (paused_by <> '') AND (state = 'paused') = (paused_at IS NOT NULL))
 );
 CREATE INDEX schedules_due ON schedules (next_due_at) WHERE next_due_at IS NOT NULL;
 
