@@ -31,11 +31,7 @@ func (a *app) printAgent(v agentView, lines int) error {
 		list.add("survives", fmt.Sprintf("%d %s", p.Pid, p.Command))
 	}
 	for _, rc := range v.Receipts {
-		late := ""
-		if rc.Late {
-			late = "after the end"
-		}
-		list.add("receipt", strings.TrimRight(fmt.Sprintf("%-15s seq %-6d %s %s %s", rc.Kind, rc.Seq, rc.At.Local().Format("15:04:05.000"), rc.Code, late), " "))
+		list.add("receipt", receiptLine(rc))
 	}
 	for _, f := range v.RefusedReports {
 		list.add("report refused", fmt.Sprintf("by %s: %s seq %d (%s); it had no effect there", f.Hub, f.Kind, f.Seq, f.Code))

@@ -120,6 +120,7 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 	require.Contains(t, h.do("--context", "lab", "status", id), "token:ops")
 	refused := h.run("", "--context", "lab", "spawn", "-o", "name", "--spoke", "attic", "--wait", "--env", "LD_PRELOAD=x", "--", "true").out[:36]
 	require.Contains(t, h.do("--context", "lab", "status", refused), "was refused by attic: variable \"LD_PRELOAD\"")
+	require.Regexp(t, `(?m)^receipt +\d.* attic refused the order: variable "LD_PRELOAD".* \(POLICY\)$`, h.do("--context", "lab", "status", refused))
 	require.Contains(t, h.do("--context", "lab", "why", "attic"), "has refused lately: variable \"LD_PRELOAD\"")
 	h.do("context", "add", "peers", "--url", url, "--ca", cert, "--token-file", h.has(m, "peers", api.FederationAdmin))
 	h.do("context", "add", "main", "--url", url, "--ca", cert, "--token-file", h.has(m, "main", api.Operator, "--workspace", "main"))
@@ -134,6 +135,7 @@ func TestAHubOnAnotherMachineByHand(t *testing.T) {
 	require.NotContains(t, h.do("status", id), "from afar", "a viewer sees no arguments")
 	require.NotContains(t, h.do("agents", "-o", "json"), "from afar")
 	require.Regexp(t, `(?m)^state +was refused by attic \(POLICY\)$`, h.do("status", refused))
+	require.Regexp(t, `(?m)^receipt +\d.* attic refused the order$`, h.do("status", refused), "a viewer sees no message")
 	require.Equal(t, "it was refused by attic (POLICY)\n", h.do("why", refused))
 	require.Contains(t, h.do("why", "attic"), "its policy has refused lately (POLICY, ")
 	require.NotContains(t, h.do("status", refused, "-o", "json"), "null")

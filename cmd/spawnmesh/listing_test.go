@@ -83,7 +83,7 @@ func showStatus(t *testing.T, h hand) {
 
 	require.Zero(t, s.code)
 	require.Contains(t, s.err, "attic says now: running, attempt 1")
-	for _, want := range []string{`(?m)^id +` + commands.ShortID(id) + ` \(` + id + `\)$`, `(?m)^title +the nightly run$`, `(?m)^state +running$`, `(?m)^ordered +.* by uid:\d+$`, `(?m)^receipt +agent.started +seq \d+ `} {
+	for _, want := range []string{`(?m)^id +` + commands.ShortID(id) + ` \(` + id + `\)$`, `(?m)^title +the nightly run$`, `(?m)^state +running$`, `(?m)^ordered +.* by uid:\d+$`, `(?m)^receipt +\d\d:\d\d:\d\d\.\d{3} seq \d+  attic started it, attempt 1$`} {
 		require.Regexp(t, want, s.out)
 	}
 	require.NotRegexp(t, `[ \t]\n`, s.out)

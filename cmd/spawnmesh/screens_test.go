@@ -143,7 +143,7 @@ var differs = []struct {
 	{regexp.MustCompile(`\b(now|\d+[smh])\b( +\S)`), "AGE$2"},
 	{regexp.MustCompile(`\d+\.\d M…?(iB)?`), "SIZE"},
 	{regexp.MustCompile(`"(\w*at)": \d{13}`), `"$1": MS`},
-	{regexp.MustCompile(` \d\d:\d\d:\d\d\.\d{3}\n`), " CLOCK\n"},
+	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\.\d{3}\b`), "CLOCK"},
 	{regexp.MustCompile(`\b(seq"?:?) \d+`), "$1 N"},
 	{regexp.MustCompile(`"(payload|sig|body)": "[\w+/=-]{40,}"`), `"$1": "BASE64"`},
 	{regexp.MustCompile(`ed25519:[\w-]{43}`), "ed25519:KEY"},
