@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -36,7 +37,38 @@ func operatorsActs(b board) {
 	b.refused(exitMisuse, commands.Validation, "names no task", "backlog", "complete")
 	b.refused(exitMisuse, commands.Validation, "names no task", "backlog", "unblock")
 	b.refused(exitMisuse, commands.Validation, "names two", "backlog", "complete", "A1", "--id", "A2")
-	require.Contains(b.t, b.hand.do("audit", "list", "--object", b.show("A1").ID), "operator.completed")
+	b.findsAudits()
+}
+
+// saysWhatRanOut shows a task whose claim has run out: it stands as claimed until somebody takes it.
+func saysWhatRanOut(b board) {
+	b.create("A1")
+	b.claim("w", "--ttl", "1")
+
+	meshtest.Await(b.t, "that the claim has run out", func() bool {
+		return b.show("A1").Status == backlog.BoardClaimed && strings.Contains(b.do("backlog", "show", "A1"), "ran out")
+	})
+
+	require.Regexp(b.t, `(?m)^why +the claim of w ran out; the next claim takes it$`, b.do("backlog", "show", "A1"))
+	b.create("A2")
+	b.claim("w", "--id", "A2")
+	require.NotRegexp(b.t, `(?m)^why `, b.do("backlog", "show", "A2"), "its claim holds")
+}
+
+// findsAudits asks for the audit of a task by all its names: by the whole id and the short one, and by the key in its workspace, or in main.
+func (b board) findsAudits() {
+	b.t.Helper()
+	rows := b.do("backlog", "audit", "A1")
+	require.Contains(b.t, rows, "operator.completed")
+	id := b.show("A1").ID
+	for _, args := range [][]string{{id}, {commands.ShortID(id)}, {"A1", "--workspace", b.workspace}, {id, "--workspace", b.workspace}, {commands.ShortID(id), "--workspace", b.workspace}} {
+		require.Equal(b.t, rows, b.hand.do(append([]string{"audit", "list", "--object"}, args...)...), args)
+	}
+	b.hand.do("backlog", "create", "--id", "audited", "--title", "in main")
+	require.Equal(b.t, b.hand.do("backlog", "audit", "audited"), b.hand.do("audit", "list", "--object", "audited"))
+	b.hand.refused(exitNotFound, `no task "audited"`, "audit", "list", "--object", "audited", "--workspace", b.workspace)
+	b.hand.refused(exitMisuse, "--workspace says where the task of --object is", "audit", "list", "--workspace", b.workspace)
+	require.Equal(b.t, "no audit rows\n", b.hand.run("", "audit", "list", "--object", "nothing").err)
 }
 
 func triesAgain(b board) {

@@ -21,33 +21,67 @@ func (a *app) auditCommand() *cobra.Command {
 	var since moment
 	list := &cobra.Command{
 		Use: "list", Short: "List the newest audit rows, oldest first", Args: cobra.NoArgs,
-		Example: "  spawnmesh audit list --object k7f3m2qp\n  spawnmesh audit list --object attic -o wide\n  spawnmesh audit list --since 2h --limit 50",
-		RunE:    func(c *cobra.Command, _ []string) error { return a.audit(c.Context(), object, limit, since) },
+		Long: `List the newest audit rows, oldest first.
+
+ID is an agent or a task by its id or the short one, a connection, a key of this
+instance or another thing by its name; or a task of the backlog by its key, where
+nothing else has that name. With --workspace it is a task of that workspace.`,
+		Example: "  spawnmesh audit list --object k7f3m2qp\n  spawnmesh audit list --object attic -o wide\n  spawnmesh audit list --object A1 --workspace lab\n  spawnmesh audit list --since 2h --limit 50",
+		RunE: func(c *cobra.Command, _ []string) error {
+			within := c.Flags().Changed("workspace")
+			if within && object == "" {
+				return misuse("--workspace says where the task of --object is").Hinting("all of a workspace:").Running("backlog", "audit", "--workspace", a.workspace)
+			}
+			return a.audit(c.Context(), object, within, limit, since)
+		},
 	}
+	a.inWorkspace(list)
 	list.Flags().IntVar(&limit, "limit", 1000, "at most `N` rows, the newest")
 	list.Flags().Var(&since, "since", "only what was decided in the last DURATION, or since TIME")
-	list.Flags().StringVar(&object, "object", "", "only rows about the agent or connection `ID`")
+	list.Flags().StringVar(&object, "object", "", "only rows about the agent, task or connection `ID`")
 	c.AddCommand(list, a.auditVerifyCommand(), a.auditExportCommand(), a.auditCheckpointsCommand())
 	return c
 }
 
-func (a *app) audit(ctx context.Context, object string, limit int, since moment) error {
+// audit lists the newest rows, those about an object or all; within says that it is a task of the workspace.
+func (a *app) audit(ctx context.Context, object string, within bool, limit int, since moment) error {
 	if limit < 1 {
 		return misuse("--limit is 1 or more")
 	}
-	c, err := a.client()
-	if err != nil {
-		return err
+	return a.asking(ctx, func(ctx context.Context, c *control.Client) error {
+		object, err := a.audited(ctx, c, object, within)
+		if err != nil {
+			return err
+		}
+		return a.auditPages(limit, func(cursor string, most int) (api.AuditList, error) {
+			return control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &most, Since: since.asked(), Cursor: cursor}))
+		})
+	})
+}
+
+// audited is the name under which the audit has what text names: a task of the workspace, or an agent or another thing, or else a
+// task of the workspace again. What nobody knows stays as it is: the audit alone may have it.
+func (a *app) audited(ctx context.Context, c *control.Client, text string, within bool) (string, error) {
+	if text == "" {
+		return "", nil
 	}
-	// A hub knows an agent by the beginning of its id; anything else stays as it is.
-	if object != "" {
-		if v, err := agentNamed(ctx, c, object); err == nil {
-			object = v.Task
+	if !within {
+		if v, err := agentNamed(ctx, c, text); err == nil { // a hub knows one by the beginning of its id, or its title
+			return v.Task, nil
+		}
+		list, err := control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: text, Limit: new(1)}))
+		if err != nil || len(list.Items) > 0 {
+			return text, err
 		}
 	}
-	return a.auditPages(limit, func(cursor string, most int) (api.AuditList, error) {
-		return control.Answer(c.API().ListAuditWithResponse(ctx, &api.ListAuditParams{Object: object, Limit: &most, Since: since.asked(), Cursor: cursor}))
-	})
+	v, err := control.Answer(c.API().GetBacklogTaskWithResponse(ctx, a.workspace, text))
+	switch {
+	case err == nil:
+		return v.ID, nil
+	case within:
+		return "", err
+	}
+	return text, nil
 }
 
 // auditPages shows the newest rows of an audit that is asked for page by page.

@@ -42,16 +42,20 @@ func (a *app) backlogShowCommand() *cobra.Command {
 	return c
 }
 
-// keptBy says for people who has paused or blocked t, and why; "" of another task.
+// keptBy says for people who has paused or blocked t, and why, or that its claim has run out; "" of another task.
 func (a *app) keptBy(ctx context.Context, c *control.Client, t api.BacklogTask) (string, error) {
-	if s := commands.State(t.State); !a.forPeople() || s != commands.Paused && s != commands.Blocked {
+	s := commands.State(t.State)
+	kept := s == commands.Paused || s == commands.Blocked
+	if !a.forPeople() || !kept && t.ClaimOwner == "" {
 		return "", nil
 	}
 	w, err := control.Answer(c.API().ExplainBacklogTaskWithResponse(ctx, a.workspace, t.ID))
-	if err != nil || len(w.Reasons) == 0 {
-		return "", err
+	for _, r := range w.Reasons {
+		if kept || string(r.Code) == string(commands.CauseLease) && r.Until == nil { // a claim that holds has an end
+			return r.Text, err
+		}
 	}
-	return w.Reasons[0].Text, nil
+	return "", err
 }
 
 // printTask shows a task. keeps says in words what keeps it.

@@ -26,6 +26,7 @@ func TestBacklogBesideAHub(t *testing.T) {
 		"batches":       batches,
 		"acts":          operatorsActs,
 		"tries again":   triesAgain,
+		"ran out":       saysWhatRanOut,
 		"lists":         lists,
 		"details":       details,
 		"an archive":    archives,

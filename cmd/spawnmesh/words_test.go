@@ -365,7 +365,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 func TestNothingIsMadeByAsking(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "mistyped")
-	for _, line := range []string{"backlog list", "backlog list --ready-only", "backlog show A1", "backlog stats", "backlog why A1", "backlog audit", "backlog claim", "backlog reclaim",
+	for _, line := range []string{"backlog list", "backlog list --ready-only", "backlog show A1", "backlog stats", "backlog why A1", "backlog audit", "audit list", "backlog claim", "backlog reclaim",
 		"backlog complete A1", "retention", "retention tasks 7d", "budget list", "budget show b", "quota list", "lane list", "lane pause l --reason x", "freeze list",
 		"freeze --scope workspace --reason x", "backlog grant rotate"} {
 		for _, env := range []map[string]string{nil, {"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"}} {
