@@ -14,7 +14,7 @@ type Standing struct {
 	store.Connection
 	Linked      bool                    `json:"linked"`
 	LinkedSince *time.Time              `json:"linked_since,omitempty"`
-	DownSince   *time.Time              `json:"-"`                      // when the link was found to be gone; nil = there is one, or there was none in this run
+	DownSince   *time.Time              `json:"down_since,omitempty"`   // when the link was found to be gone; nil = there is one, or there was none in this run
 	LastSeen    *time.Time              `json:"last_seen,omitempty"`    // when its last heartbeat came
 	ClockOffset string                  `json:"clock_offset,omitempty"` // how far its clock was from ours then; "" within 2 s
 	BeatRefused *RefusedBeat            `json:"beat_refused,omitempty"` // why the last heartbeat that came over the link was not taken; nil = it was

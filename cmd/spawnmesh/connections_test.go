@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +90,7 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	never := h.spawn("--spoke", "attic", "--expires-in", "1s", "--", "false")
 	if side.dir == h.dir {
 		require.Contains(t, h.run("", "status", id).err, "it waits for the connection with attic, which is suspended")
+		saysNotNow(t, h)
 		require.Regexp(t, `^note: it would not run now: the connection with attic is suspended: holiday\n$`, h.run("", "spawn", "--spoke", "attic", "--expires-in", "1s", "--", "false").err)
 	}
 	g.open(t)
@@ -103,6 +106,27 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	starts, ends := tr.counts(t)
 	require.Equal(t, 1, starts[id])
 	require.Equal(t, 1, ends[id])
+}
+
+// saysNotNow orders what cannot run now, and is told so by each way of ordering. When the link went down is shown, too.
+func saysNotNow(t *testing.T, h hand) {
+	const note = "note: it would not run now: the connection with attic is suspended: holiday\n"
+	order := []string{"--spoke", "attic", "--expires-in", "1s"}
+	for _, how := range [][]string{{"--wait"}, {"--follow"}, {"--wait", "-o", "json"}, {"--wait", "-o", "name"}} {
+		s := h.run("", slices.Concat([]string{"spawn"}, how, order, []string{"--wait-timeout", "1s", "--", "false"})...)
+		require.Equal(t, 1, strings.Count(s.err, note), "%v: %s", how, s.err)
+	}
+	jobs := put(t, "two.yaml", "jobs: [{argv: [false], spoke: attic, expires_in: 1s}, {argv: [false], spoke: attic, expires_in: 1s}]\n", 0o600)
+	for _, how := range [][]string{nil, {"--wait", "--wait-timeout", "1s"}} {
+		s := h.run("", slices.Concat([]string{"spawn", "-f", jobs}, how)...)
+		require.Equal(t, 2, strings.Count(s.err, ": it would not run now: the connection with attic is suspended: holiday\n"), "%v: %s", how, s.err)
+		require.Contains(t, s.err, "note: "+jobs+":1:")
+	}
+	var v connectionView
+	h.read(&v, 0, "connections", "show", "attic")
+	require.NotNil(t, v.DownSince)
+	require.Regexp(t, `(?m)^attic .* down (now|\d+[sm]) `, h.do("connections", "list"))
+	require.Regexp(t, `(?m)^link +down (now|\d+[sm])`, h.do("connections", "show", "attic"))
 }
 
 // suspendedTwice suspends the connection on both sides, and the hub learns of what its

@@ -42,6 +42,9 @@ func (o *jobOrders) say(i int) {
 	default:
 		o.tell(i)
 	}
+	if o.wait || a.forPeople() { // else the answer has it
+		a.sayNotNow(j.at+": ", end.answer)
+	}
 }
 
 // tell tells a program what became of a job; JSON as a whole comes when all are.

@@ -131,6 +131,8 @@ func (a *app) linkOf(v connectionView) string {
 		return "up " + a.since(*v.LinkedSince)
 	case v.Linked:
 		return "up"
+	case v.DownSince != nil:
+		return "down " + a.since(*v.DownSince)
 	}
 	return "down"
 }

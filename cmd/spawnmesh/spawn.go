@@ -210,6 +210,9 @@ func (a *app) order(ctx context.Context, c *control.Client, f *job) error {
 	}
 	short := commands.ShortID(got.ID)
 	a.did("agent %s was ordered on %s; see: %s", short, got.Spoke, a.line("status", short))
+	if a.forPeople() || f.follow || f.wait { // else the answer has it
+		a.sayNotNow("", got)
+	}
 	ctx, done := f.bounded(ctx)
 	defer done()
 	if f.follow {
@@ -223,12 +226,16 @@ func (a *app) order(ctx context.Context, c *control.Client, f *job) error {
 		if got.Existing {
 			fmt.Fprintln(a.err, "this spawn was ordered before; nothing new was ordered")
 		}
-		if got.Note != "" {
-			fmt.Fprintf(a.err, "note: it would not run now: %s\n", printable(commands.OneLine(got.Note)))
-		}
 		return nil
 	}
 	return a.print(got, anys([]hub.SpawnAnswer{got}), table{names: []string{got.ID}})
+}
+
+// sayNotNow says what keeps an agent that was ordered from running now; job names it where there are several.
+func (a *app) sayNotNow(job string, got hub.SpawnAnswer) {
+	if got.Note != "" {
+		fmt.Fprintln(a.err, "note: "+job+"it would not run now: "+printable(commands.OneLine(got.Note)))
+	}
 }
 
 // bounded ends with the time to wait, where there is one.

@@ -1244,7 +1244,10 @@ type Connection struct {
 
 	// Differs Why nothing is relayed: one side was restored from a backup.
 	Differs string `json:"differs,omitempty,omitzero"`
-	Epoch   int64  `json:"epoch"`
+
+	// DownSince When the link was found to be gone; absent while there is one, and where there was none since this instance started.
+	DownSince time.Time `json:"down_since,omitempty,omitzero"`
+	Epoch     int64     `json:"epoch"`
 
 	// Frozen While it is frozen, nothing that a hub has ordered over the connection is started. Each change has a higher number than all before.
 	Frozen Latch `json:"frozen,omitempty,omitzero"`

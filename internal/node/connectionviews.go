@@ -30,7 +30,7 @@ func hubOf(h spoke.HubView) api.Connection {
 func rowOf(s federation.Standing, keeps []commands.WhyReason) api.Connection {
 	return api.Connection{ID: s.ID, Peer: string(s.Peer), Name: s.Name, Authority: api.ConnectionAuthority(s.Authority), State: api.ConnectionState(s.State), Reason: s.Reason, By: s.By,
 		Since: s.Since, Epoch: s.Epoch, LinkKey: s.LinkKey, LinkURL: s.LinkURL, LinkPin: s.LinkPin, CreatedAt: s.CreatedAt,
-		Linked: s.Linked, LinkedSince: when(s.LinkedSince), LastSeen: when(s.LastSeen), ClockOffset: s.ClockOffset, BeatRefused: refusedBeatOf(s.BeatRefused),
+		Linked: s.Linked, LinkedSince: when(s.LinkedSince), DownSince: when(s.DownSince), LastSeen: when(s.LastSeen), ClockOffset: s.ClockOffset, BeatRefused: refusedBeatOf(s.BeatRefused),
 		Limited: s.Limited, Full: s.Full, FullSince: when(s.FullSince), Differs: s.Differs, RefusesKeys: string(s.RefusesKeys), KeyRevoked: s.KeyRevoked, Refuses: endedKeyOf(s.Refuses),
 		PeerSays: saysOf(s.Says), Queues: mapped(s.Queues, queueOf), Frozen: latchOf(s.Frozen), FrozenScope: s.FrozenScope, Reasons: mapped(keeps, reasonOf)}
 }
