@@ -58,7 +58,7 @@ type Killed struct {
 	At        int64     `json:"at"`
 }
 
-// TaskState answers a status command. As an answer to a spawn it says that its task was paused, or goes on.
+// TaskState answers a status command. As an answer to a spawn it says that its task was paused, goes on, or was cancelled and may finish.
 type TaskState struct {
 	Task    string `json:"task"`
 	State   State  `json:"state"`

@@ -78,9 +78,12 @@ func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
 		h.Log.InfoContext(ctx, "agent asks", "id", b.Task, "connection", spoke, "attempt", b.Attempt, "question", commands.ShortID(b.Question))
 	case *commands.TaskState:
 		about := []any{"id", b.Task, "connection", spoke, "attempt", b.Attempt, "state", b.State}
-		if b.State == commands.Paused {
+		switch {
+		case b.State == commands.Paused:
 			h.Log.InfoContext(ctx, "agent paused", about...)
-		} else {
+		case b.Reason == commands.CancelRequested:
+			h.Log.InfoContext(ctx, "agent cancelled, and may finish", about...)
+		default:
 			h.Log.InfoContext(ctx, "agent resumed", about...)
 		}
 	case *commands.Answered:

@@ -37,6 +37,8 @@ func (h *Hub) Retry(ctx context.Context, text, actor string) (SpawnAnswer, error
 func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err error) {
 	short := commands.ShortID(m.Task)
 	switch {
+	case viewOf(m).Finishes() != "":
+		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: it is %s; %s", short, m.State, viewOf(m).Finishes()).Hinting("to end it now").Running("kill", short, "--reason", "WHY")
 	case !m.State.Terminal():
 		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: it is %s", short, m.State).Hinting("to end it first").Running("cancel", short, "--reason", "WHY")
 	case !commands.May(m.State, commands.Queued, commands.ByRetry):

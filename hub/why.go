@@ -80,6 +80,9 @@ func (w *whyAgent) killed() {
 		}
 		w.add(commands.CauseKill, kill.At, "", "%s", said)
 	}
+	if said := w.Finishes(); said != "" {
+		w.add(commands.CauseKill, nil, "", "%s", said)
+	}
 	if kill := store.ReadKill(w.RefusedKill); kill != nil {
 		fix := ""
 		if !w.State.Terminal() {
@@ -87,6 +90,14 @@ func (w *whyAgent) killed() {
 		}
 		w.add(commands.CauseKill, kill.At, fix, "a %s was ordered by %s: %s; %s", kill.Word(), kill.By, kill.Reason, w.NotKilled())
 	}
+}
+
+// Finishes says of an agent that its spoke lets finish as it was cancelled that this hub knows of no such order; "" of any other.
+func (v AgentView) Finishes() string {
+	if v.State.Terminal() || v.Reason != commands.CancelRequested || store.ReadKill(v.Kill) != nil {
+		return ""
+	}
+	return "it was cancelled and may finish, and no attempt follows; its host has ordered that, or this hub before it was restored from a backup"
 }
 
 // NotKilled says who refused the newest order to end the agent, and why; "" where nobody did.

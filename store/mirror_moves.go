@@ -101,7 +101,7 @@ func (f *folds) add(m *Incoming) {
 		x.set(newest, commands.AwaitingInput, "", b.Attempt)
 	case *commands.Answered:
 		x.set(newest, b.State, "", 0)
-	case *commands.TaskState: // of an agent that was paused, or goes on
+	case *commands.TaskState: // of an agent that was paused, goes on, or was cancelled and may finish
 		if !b.State.Terminal() { // else the result says more
 			x.set(newest, b.State, b.Reason, b.Attempt)
 		}
@@ -141,6 +141,9 @@ func (m *Incoming) endSaid() []byte {
 // set takes a state unless the fold has a newer one, or the result.
 func (x *fold) set(newest bool, s commands.State, r commands.Reason, attempt int) {
 	if x.result == nil && (newest || x.state == "") {
+		if x.reason == commands.CancelRequested && !s.Terminal() { // whatever else it does, it has been cancelled
+			r = x.reason
+		}
 		x.state, x.reason = s, r
 	}
 	x.attempt = max(x.attempt, attempt)
@@ -214,7 +217,8 @@ const moveMirrors = `
 	), moved AS (
 		UPDATE mirrors m SET
 			state = CASE WHEN o.forward THEN o.state::task_state ELSE m.state END,
-			reason = CASE WHEN o.forward AND o.refusal IS NOT NULL AND o.reason = 'kill_requested' THEN reason_of(m.kill) WHEN o.forward THEN o.reason ELSE m.reason END,
+			reason = CASE WHEN o.forward AND o.refusal IS NOT NULL AND o.reason = 'kill_requested' THEN reason_of(m.kill) 
+				WHEN o.forward AND m.reason = 'cancel_requested' AND NOT is_terminal(o.state::task_state) THEN m.reason WHEN o.forward THEN o.reason ELSE m.reason END,
 			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
 			result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,

@@ -153,6 +153,9 @@ func (v agentView) ends() (list pairs) {
 		}
 		list.add(k.Word(), said)
 	}
+	if said := v.Finishes(); said != "" {
+		list.add("cancel", said)
+	}
 	if k := store.ReadKill(v.RefusedKill); k != nil {
 		list.add(k.Word(), orderedEnd(k)+"; "+v.NotKilled())
 	}

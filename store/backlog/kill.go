@@ -139,16 +139,20 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 	return revokeLease(ctx, tx, k)
 }
 
-// letFinish makes the attempt of a task the last one. An agent that stands still goes on, else it would never end.
+// letFinish makes the attempt of a task the last one. An agent that stands still goes on, else it would never end. Who asked for the task
+// is told with the first such word that it is cancelled: a hub that is restored may not know that it has said so.
 func (b *Backlog) letFinish(ctx context.Context, tx *store.Tx, k Kill) (*KillRun, error) {
-	var paused bool
+	var paused, first bool
 	var conn string
-	err := tx.QueryRow(ctx, statement("last_attempt"), k.Task).Scan(&paused, &conn)
+	err := tx.QueryRow(ctx, statement("last_attempt"), k.Task).Scan(&paused, &conn, &first)
 	if err != nil {
 		return nil, fmt.Errorf("making the attempt of task %s the last one: %w", k.Task, err)
 	}
 	if !paused {
-		return nil, nil
+		if first && conn != "" {
+			_, err = b.tellPause(ctx, tx, k.Task)
+		}
+		return nil, err
 	}
 	p := Pause{Task: k.Task, Reason: "it was cancelled", Actor: k.Actor}
 	if _, err := notePause(ctx, tx, p, conn, false); err != nil {

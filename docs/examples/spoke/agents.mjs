@@ -70,6 +70,7 @@ export class Agents {
     tx.put("task:" + t.task, now);
     if (t.state === "queued") this.end(tx, now, { state: "cancelled", ...byKill(now.kills), outcome: "", exit: { code: -1 } });
     else if (body.cancel !== "after") tx.then(() => this.stop(now));
+    else if (!t.kills?.length) tx.send("agent.state", { task: t.task, state: t.state, reason: "cancel_requested", attempt: t.attempt, at: Date.now() }, this.re(now, now.attempt));
   }
 
   status(tx, m, body) {

@@ -4,11 +4,14 @@ UPDATE leases SET epoch = epoch + 1, reason =
 -- include: asked_reason
 WHERE task = $1 RETURNING attempt, epoch, reason = 'cancel_requested'
 
--- A cancel that lets the attempt finish: its worker keeps the lease. It says whether its agent is to stand still.
+-- A cancel that lets the attempt finish: its worker keeps the lease. It says whether its agent is to stand still, and whether this is the first such word.
 -- name: last_attempt
+WITH was AS MATERIALIZED (
+    SELECT is_asked(reason) AS before FROM leases WHERE task = $1 FOR UPDATE
+)
 UPDATE leases SET reason =
 -- include: asked_reason
-WHERE task = $1 RETURNING paused, coalesce(conn::text, '')
+FROM was WHERE task = $1 RETURNING paused, coalesce(conn::text, ''), NOT was.before
 
 -- name: asked_reason
     CASE WHEN reason = 'link_revoked' THEN reason ELSE (
