@@ -49,19 +49,21 @@ func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err er
 			Hinting("to end it there").Running("kill", short, "--reason", "WHY")
 	}
 	if len(m.Result) == 0 && len(m.Refusal) == 0 {
-		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: this hub has ended it (%s) without a word of %s, where it may have run or run still", short, m.Reason, m.Spoke).
-			Hinting("see on that host what became of it; if it may run once more, order it with").Running("spawn", "--spoke", m.Spoke, "--", "COMMAND")
+		may := fmt.Sprintf("without a word of %s, where it may have run or run still", m.Spoke)
+		if m.Between() {
+			may = fmt.Sprintf("after attempt %d, whose end %s has told; it may have run once more there", m.Attempt, m.Spoke)
+		}
+		return r, anew(m, "see on that host what became of it; if it may run once more, order it with", "this hub has ended it (%s) %s", m.Reason, may)
 	}
 	before, anywhere, err := h.DB.RetriesBefore(ctx, m.Task)
 	if err != nil {
 		return r, err
 	}
 	if m.ConnState.Ended() && !anywhere {
-		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: the connection with %s that it ran over is %s, and one that has the name now is another one", short, m.Spoke, m.ConnState).
-			Hinting("to order it there once more").Running("spawn", "--spoke", m.Spoke)
+		return r, anew(m, "order it once more, on a spoke that is connected, with", "the connection with %s that it ran over is %s, and one that has the name now is another one", m.Spoke, m.ConnState)
 	}
 	if before >= maxChain {
-		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: it is retry %d of its order, which is the limit", short, before).Hinting("order it once more with").Running("spawn", "--spoke", m.Spoke, "--", "COMMAND")
+		return r, anew(m, "order it once more with", "it is retry %d of its order, which is the limit", before)
 	}
 	// By its id: a spoke that has joined under the name since is another one.
 	r = SpawnRequest{Spoke: m.Conn, Any: anywhere, Labels: m.Labels, IdempotencyKey: "retry/" + m.Task, ExpiresInMS: m.ExpiresAt.Sub(m.CreatedAt).Round(time.Second).Milliseconds()}
@@ -69,14 +71,22 @@ func (h *Hub) again(ctx context.Context, m store.Mirror) (r SpawnRequest, err er
 		return r, fmt.Errorf("reading the order of agent %s: %w", short, err)
 	}
 	if s := r.Spawn; len(s.Env) > 0 || s.Inline() {
-		return r, commands.Refuse(commands.Conflict, "agent %s is not retried: its variables, files and standard input were encrypted to its spoke, and this hub does not keep them", short).
-			Hinting("order it once more, with them, by").Running("spawn", "--spoke", m.Spoke, "--", "COMMAND")
+		return r, anew(m, "order it once more, with them, by", "its variables, files and standard input were encrypted to its spoke, and this hub does not keep them")
 	}
 	if anywhere {
 		r.Spoke = ""
 	}
 	r.Spawn.RetryOf = m.Task
 	return r, nil
+}
+
+// anew refuses to retry m, and hints at the order to give by hand. A spoke whose connection has ended takes none, and is not named.
+func anew(m store.Mirror, hint, format string, args ...any) *commands.Refused {
+	spoke := m.Spoke
+	if m.ConnState.Ended() {
+		spoke = "SPOKE"
+	}
+	return commands.Refuse(commands.Conflict, "agent %s is not retried: "+format, append([]any{commands.ShortID(m.Task)}, args...)...).Hinting("%s", hint).Running("spawn", "--spoke", spoke, "--", "COMMAND")
 }
 
 // retrying adds to an agent that has ended why it is not retried.

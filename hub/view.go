@@ -2,7 +2,6 @@ package hub
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +63,6 @@ func (v AgentView) Sentence() string {
 // givenUp says of an agent that its spoke had accepted what is not known of it, where the hub waits for no result any more; "" where it does, or has
 // one.
 func (v AgentView) givenUp() string {
-	over := slices.ContainsFunc(v.Attempts, func(e commands.Ended) bool { return e.Attempt == v.Attempt }) // it waited for the next one
 	ran, unknown := v.StartedAt != nil, "whether it ran is not known here"
 	if ran {
 		unknown = "what became of it is not known here"
@@ -75,9 +73,9 @@ func (v AgentView) givenUp() string {
 	case v.State != commands.Unavailable || v.Result != nil || v.AcceptedAt == nil && !ran:
 	case v.unansweredEnd() != "":
 		return fmt.Sprintf("%s did not answer the order to %s it in time; %s", v.Spoke, v.unansweredEnd(), unknown)
-	case v.Reason == commands.LinkRevoked && !over && ran:
+	case v.Reason == commands.LinkRevoked && !v.Between() && ran:
 		return "the connection was revoked while it ran; " + unknown
-	case v.Reason == commands.LinkRevoked && !over:
+	case v.Reason == commands.LinkRevoked && !v.Between():
 		return fmt.Sprintf("the connection was revoked when %s had accepted it; %s", v.Spoke, unknown)
 	}
 	return ""

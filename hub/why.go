@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -74,7 +75,7 @@ func (w *whyAgent) ended() {
 // killed says that its end is ordered, and that the newest such order was refused.
 func (w *whyAgent) killed() {
 	if kill := store.ReadKill(w.Kill); kill != nil {
-		said := fmt.Sprintf("a %s was ordered by %s: %s", kill.Word(), kill.By, kill.Reason)
+		said := orderedBy(kill.Word(), kill.By, kill.Reason)
 		if w.ProtocolCancel == "unavailable" && (w.Unheard || !w.State.Terminal()) {
 			said += "; its spoke has not taken it yet"
 		}
@@ -88,7 +89,7 @@ func (w *whyAgent) killed() {
 		if !w.State.Terminal() {
 			fix = "once its host allows it: " + commands.Line(kill.Word(), commands.ShortID(w.Task), "--reason", "WHY")
 		}
-		w.add(commands.CauseKill, kill.At, fix, "a %s was ordered by %s: %s; %s", kill.Word(), kill.By, kill.Reason, w.NotKilled())
+		w.add(commands.CauseKill, kill.At, fix, "%s; %s", orderedBy(kill.Word(), kill.By, kill.Reason), w.NotKilled())
 	}
 }
 
@@ -149,11 +150,12 @@ func pauseBy(p store.OrderedPause) string {
 	if p.Paused {
 		word = "pause"
 	}
-	by := fmt.Sprintf("a %s was ordered by %s", word, p.By)
-	if p.Reason != "" {
-		by += ": " + p.Reason
-	}
-	return by
+	return orderedBy(word, p.By, p.Reason)
+}
+
+// orderedBy says who has ordered a kill, a pause or the like, and why where that is known.
+func orderedBy(word, by, reason string) string {
+	return strings.TrimSuffix(fmt.Sprintf("a %s was ordered by %s: %s", word, by, reason), ": ")
 }
 
 // clock says that times of this spoke are not those of the hub.

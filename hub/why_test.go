@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +26,22 @@ func linked(change func(*hub.SpokeView)) hub.SpokeView {
 	return c
 }
 
+// why is what is said of an agent. Who may not see what others wrote is told the same, but for their words.
+func why(t *testing.T, v hub.AgentView, at hub.SpokeView) []commands.WhyReason {
+	t.Helper()
+	list := hub.Why(v, at)
+	require.Equal(t, wordless(list), wordless(hub.Why(v.Brief(), at)))
+	return list
+}
+
+func wordless(list []commands.WhyReason) (less []commands.WhyReason) {
+	for _, r := range list {
+		r.Text = ""
+		less = append(less, r)
+	}
+	return less
+}
+
 // Every state has a reason, and a state that is added has a row here.
 func TestEveryStateHasAReason(t *testing.T) {
 	t.Parallel()
@@ -36,7 +53,7 @@ func TestEveryStateHasAReason(t *testing.T) {
 	for _, state := range commands.States {
 		require.Contains(t, want, state)
 
-		list := hub.Why(hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: state}}, linked(nil))
+		list := why(t, hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: state}}, linked(nil))
 
 		require.NotEmpty(t, list, state)
 		require.Equal(t, want[state], list[0].Code, state)
@@ -98,11 +115,14 @@ func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
 		"its next try":            {accepted(func(v *hub.AgentView) { v.Attempt, v.Attempts = 1, []commands.Ended{{Attempt: 1, Next: 7}} }), linked(nil), []commands.Cause{commands.CauseNotBefore}, ""},
 		"a limit of its provider": {accepted(func(v *hub.AgentView) { v.Attempt, v.Reason = 1, commands.Limit }), linked(busy), []commands.Cause{commands.CauseLimit}, ""},
 		"nothing that is known":   {accepted(nil), linked(nil), []commands.Cause{commands.CauseState}, "spawnmesh why"},
+		"a kill that was refused": {accepted(func(v *hub.AgentView) {
+			v.RefusedKill = json.RawMessage(`{"reason":"enough","by":"uid:1","code":"CONFLICT","why":"not now"}`)
+		}), linked(busy), []commands.Cause{commands.CauseSlots, commands.CauseKill}, ""},
 		"a kill, and a clock": {accepted(func(v *hub.AgentView) { v.Kill = json.RawMessage(`{"reason":"enough","by":"uid:1"}`) }), linked(func(c *hub.SpokeView) { c.ClockOffset = "-5m0s" }),
 			[]commands.Cause{commands.CauseState, commands.CauseKill, commands.CauseClock}, ""},
 	}
 	for name, tt := range tests {
-		list := hub.Why(tt.agent, tt.at)
+		list := why(t, tt.agent, tt.at)
 
 		var codes []commands.Cause
 		for _, r := range list {
@@ -111,10 +131,10 @@ func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
 		require.Equal(t, tt.codes, codes, name)
 		require.Contains(t, list[0].Fix, tt.fix, name)
 	}
-	list := hub.Why(accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.ClockOffset = "-5m0s" }))
+	list := why(t, accepted(nil), linked(func(c *hub.SpokeView) { busy(c); c.ClockOffset = "-5m0s" }))
 	require.Equal(t, []*float64{commands.Figure(4), commands.Figure(-300)}, []*float64{list[0].Figure, list[1].Figure})
 	require.Equal(t, "the clock of attic is 5m behind", list[1].Text)
-	next := hub.Why(tests["its next try"].agent, linked(nil))
+	next := why(t, tests["its next try"].agent, linked(nil))
 	require.Equal(t, time.UnixMilli(7), *next[0].Until)
 }
 
@@ -122,7 +142,7 @@ func TestWhatAHubKnowsOfAnAgentThatWaits(t *testing.T) {
 func TestWhatIsSaidOfAPause(t *testing.T) {
 	t.Parallel()
 	at := func(state string, on bool, before *store.OrderedPause) *store.OrderedPause {
-		return &store.OrderedPause{Paused: on, By: "ann", Reason: "so", State: state, Why: "it was cancelled", Before: before}
+		return &store.OrderedPause{Paused: on, By: "ann", Reason: "so", State: state, Code: commands.Conflict, Why: "it was cancelled", Before: before}
 	}
 	const pause, resume = "a pause was ordered by ann: so", "a resume was ordered by ann: so"
 	for want, p := range map[string]*store.OrderedPause{
@@ -138,7 +158,9 @@ func TestWhatIsSaidOfAPause(t *testing.T) {
 		raw, err := json.Marshal(p)
 		require.NoError(t, err)
 
-		require.Equal(t, want, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Paused, Pause: raw}}.PauseSaid())
+		v := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Paused, Pause: raw}}
+		require.Equal(t, want, v.PauseSaid())
+		require.Equal(t, strings.NewReplacer(": so", "", "it was cancelled", "CONFLICT").Replace(want), v.Brief().PauseSaid())
 	}
 	raw, err := json.Marshal(at(store.PauseTaken, true, nil))
 	require.NoError(t, err)
@@ -148,7 +170,7 @@ func TestWhatIsSaidOfAPause(t *testing.T) {
 // One that stands still by another word than that of its hub is resumed from there all the same.
 func TestWhatAHubHasNotPaused(t *testing.T) {
 	t.Parallel()
-	list := hub.Why(hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: commands.Paused}}, linked(nil))
+	list := why(t, hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: commands.Paused}}, linked(nil))
 
 	require.Len(t, list, 2)
 	require.Contains(t, list[1].Text, "its host has paused it")
@@ -170,6 +192,7 @@ func TestWhatIsGoneInWords(t *testing.T) {
 		"it was cancelled before it ran":                                                           {State: commands.Unavailable, Reason: commands.CancelRequested, Result: json.RawMessage(`{"state":"unavailable","reason":"cancel_requested","summary":"x"}`)},
 	} {
 		require.Equal(t, want, hub.AgentView{Mirror: m}.Clause())
+		require.Equal(t, want, hub.AgentView{Mirror: m}.Brief().Clause())
 	}
 }
 
@@ -195,7 +218,7 @@ func TestWhyAnAgentEnded(t *testing.T) {
 		require.NoError(t, err)
 		v := hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: r.State, Reason: r.Reason, Result: raw, ConnState: store.Active}}
 
-		require.Equal(t, want, hub.Why(v, linked(nil))[0].Text)
+		require.Equal(t, want, why(t, v, linked(nil))[0].Text)
 		require.Equal(t, want, hub.WhyHere(v, hub.Host{})[0].Text)
 	}
 }

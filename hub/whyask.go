@@ -24,7 +24,7 @@ func (h *Hub) Explain(ctx context.Context, r WhyRequest) (AgentView, []commands.
 		return v, nil, err
 	}
 	if r.Brief {
-		v = v.brief()
+		v = v.Brief()
 	}
 	list := Why(v, at)
 	switch {
@@ -109,14 +109,4 @@ func (h *Hub) questionsOf(ctx context.Context, task string) (list []commands.Why
 		}
 	}
 	return list, err
-}
-
-// brief is an agent without what it wrote, and without the words of who refused, ended or paused it.
-func (v AgentView) brief() AgentView {
-	v.Result, v.Refusal, v.Kill, v.RefusedKill, v.Pause, v.Spec, v.Attempts = nil, nil, nil, nil, nil, nil, nil
-	v.Refusals = slices.Clone(v.Refusals)
-	for i := range v.Refusals {
-		v.Refusals[i].Why, v.Refusals[i].Hint = "", ""
-	}
-	return v
 }

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -24,11 +26,29 @@ func TestASpokeTakesBackGuessesAlone(t *testing.T) {
 // Who may not see what agents and operators wrote is told why without their words.
 func TestABriefWhyHasNobodysWords(t *testing.T) {
 	t.Parallel()
-	word, err := json.Marshal(store.OrderedPause{Paused: true, By: "ann", Reason: "a customer's name", State: store.PauseSent})
-	require.NoError(t, err)
-	v := AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Running, Pause: word}}
-	said := func(v AgentView) string { return fmt.Sprint(Why(v, SpokeView{})) }
+	const secret = "a customer's name"
+	raw := func(v any) json.RawMessage {
+		out, err := json.Marshal(v)
+		require.NoError(t, err)
+		return out
+	}
+	exit := commands.Exit{Code: 3, Error: secret, Limits: secret}
+	kill := raw(store.OrderedKill{Kill: commands.Kill{Reason: secret}, By: "ann", Code: commands.Conflict, Why: secret})
+	for want, m := range map[string]store.Mirror{
+		"a pause was ordered by ann; its spoke has not taken it yet": {State: commands.Running, Pause: raw(store.OrderedPause{Paused: true, By: "ann", Reason: secret, State: store.PauseSent})},
+		"a kill was ordered by ann":                                  {State: commands.Running, Kill: kill},
+		"a kill was ordered by ann; attic refused it: CONFLICT":      {State: commands.Running, RefusedKill: kill},
+		"it has failed: exit code 3":                                 {State: commands.Failed, Result: raw(commands.Result{State: commands.Failed, Exit: exit, Summary: secret, Data: secret, Reported: &commands.Report{As: commands.SaidFailed, Text: secret}})},
+		"it waits for its next try":                                  {State: commands.Queued, Attempt: 1, AcceptedAt: &time.Time{}, Attempts: []commands.Ended{{Attempt: 1, Exit: exit}}},
+		"it was refused by attic":                                    {State: commands.Unavailable, Reason: commands.PolicyDenied, Refusal: raw(commands.RefusedBody{Why: secret}), Refusals: []store.Refusal{{Spoke: "attic", Code: commands.Policy, Why: secret, Hint: secret}}},
+	} {
+		m.Spoke = "attic"
+		v := AgentView{Mirror: m}.Brief()
 
-	require.Contains(t, said(v), "a customer's name")
-	require.NotContains(t, said(v.brief()), "a customer's name")
+		said := fmt.Sprint(Why(v, SpokeView{Liveness: Alive, Standing: federation.Standing{Linked: true, Connection: store.Connection{State: store.Active}}}))
+
+		require.Contains(t, said, want)
+		require.NotContains(t, said, secret)
+		require.NotContains(t, fmt.Sprintf("%s %v", raw(v), v.Refusals), secret, "nothing of it is left to be told")
+	}
 }

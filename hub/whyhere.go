@@ -20,7 +20,7 @@ type Host struct {
 // WhyHere says on the host of an agent why it is where it is, in the words of [Why]. There is always a reason.
 func WhyHere(v AgentView, at Host) []commands.WhyReason {
 	if at.Brief {
-		v = v.brief()
+		v = v.Brief()
 	}
 	w := &whyAgent{AgentView: v}
 	switch {

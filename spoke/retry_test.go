@@ -82,29 +82,40 @@ func TestARetryIsFoundByWhatItRepeats(t *testing.T) {
 	require.Equal(t, 2, m.Hub.Count(t, `SELECT count(*) FROM mirrors`))
 }
 
-// What a hub has ended by itself may run.
+// What a hub has ended by itself may run, also where its spoke has told how an attempt ended. A spoke whose connection has ended
+// is not named as one to order from.
 func TestWhatMayRunIsNotRetried(t *testing.T) {
 	t.Parallel()
-	m := meshtest.Start(t, "attic", "cellar")
-	task := m.Order(t, hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}}})
-	m.Await(t, task, commands.Running)
-	m.Turn(t, m.Agent(t, task).Spoke, "revoke")
-	require.Equal(t, commands.Unavailable, m.Wait(t, task).State)
+	m := meshtest.Start(t, "attic")
+	runs := m.Order(t, hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sleep", "600"}}})
+	failed := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"false"}}})
+	m.Await(t, runs, commands.Running)
+	m.Wait(t, failed)
+	again := m.Order(t, hub.SpawnRequest{Any: true, Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"sh", "-c", "exit 75"}}}) // goes on after minutes
+	meshtest.Await(t, "the end of its first attempt", func() bool { return len(m.Agent(t, again).Attempts) == 1 })
+	m.Turn(t, "attic", "revoke")
 
-	err := m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/retry", nil, nil)
-
-	require.Equal(t, commands.Conflict, commands.CodeOf(err))
-	require.ErrorContains(t, err, "this hub has ended it (link_revoked) without a word of")
-	offersNone(t, m, task, "this hub has ended it (link_revoked) without a word of")
-	require.Equal(t, 1, m.Hub.Count(t, `SELECT count(*) FROM mirrors`))
+	for task, why := range map[string]string{
+		runs:   "this hub has ended it (link_revoked) without a word of attic, where it may have run or run still",
+		again:  "this hub has ended it (link_revoked) after attempt 1, whose end attic has told; it may have run once more there",
+		failed: "the connection with attic that it ran over is revoked",
+	} {
+		require.True(t, m.Wait(t, task).State.Terminal())
+		err := m.Hub.Ask(t, "POST", "/api/v1/tasks/"+task+"/retry", nil, nil)
+		require.Equal(t, commands.Conflict, commands.CodeOf(err))
+		require.ErrorContains(t, err, why)
+		require.Contains(t, offersNone(t, m, task, why), ": spawnmesh spawn --spoke SPOKE -- COMMAND")
+	}
+	require.Equal(t, 3, m.Hub.Count(t, `SELECT count(*) FROM mirrors`))
 }
 
-// offersNone requires that why offers no retry of an agent, and says why there is none.
-func offersNone(t *testing.T, m *meshtest.Mesh, task, why string) {
+// offersNone requires that why offers no retry of an agent, and says why there is none. It returns what helps.
+func offersNone(t *testing.T, m *meshtest.Mesh, task, why string) (fix string) {
 	t.Helper()
 	var w struct{ Reasons []struct{ Text, Fix string } }
 	m.Hub.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &w)
 	require.Empty(t, w.Reasons[0].Fix)
 	require.Contains(t, w.Reasons[1].Text, why)
 	require.Contains(t, w.Reasons[1].Fix, ": spawnmesh spawn")
+	return w.Reasons[1].Fix
 }

@@ -86,6 +86,11 @@ func (m Mirror) Failure() (last *commands.LastError) {
 	return last
 }
 
+// Between reports whether the last attempt has ended, as its spoke has told, and no end of the agent itself was told: it waited for the next one.
+func (m Mirror) Between() bool {
+	return slices.ContainsFunc(m.Attempts, func(e commands.Ended) bool { return e.Attempt == m.Attempt })
+}
+
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by, coalesce(m.schedule, ''),
 	coalesce(m.spec->>'retry_of', ''), coalesce((SELECT x.task::text FROM mirrors x WHERE x.spec->>'retry_of' = m.task::text LIMIT 1), ''),
 	m.command::text, m.spec - 'sealed', m.labels, m.result,
