@@ -86,7 +86,7 @@ func (db *DB) ResendDelivery(ctx context.Context, text, id, actor string) (d Del
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "webhook.resent", Object: w.Name, Why: id})
-		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'pending', told = told OR state = 'delivered', tries = 0, next_try_at = clock_timestamp(), leased_until = NULL, ended_at = NULL
+		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'pending', told = told OR state = 'delivered', tries = 0, `+dueNow+`, leased_until = NULL, ended_at = NULL
 			WHERE webhook = $1 AND id = $2 AND (leased_until IS NULL OR leased_until <= clock_timestamp())`, w.ID, id)
 		if err != nil {
 			return err

@@ -175,6 +175,35 @@ func TestNoSpokeTakesThePlaceOfOthers(t *testing.T) {
 	require.Len(t, once, 301)
 }
 
+// What is open is counted once for all reports that come together, and not without end; a question that is asked again keeps its turn.
+func TestReportsOfQuestionsCountWhatIsOpenOnce(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task, other := p.Order(t, nil), p.Order(t, nil)
+	first := asked(task)
+	takenIn(t, p, reports(t, p, task, first)...)
+	require.NoError(t, p.Hub.Exec(`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
+		SELECT $1, gen_random_uuid(), $2, 1, 1, 'may I?', '{}', '', '', now(), now() FROM generate_series(1, 3000)`, p.Hub.Conn.ID, other))
+	batch := make([]commands.Body, 20)
+	for i := range batch {
+		batch[i] = first
+	}
+	batch[len(batch)-1] = asked(task)
+	var read int
+
+	_, err := p.Hub.DB.TakeIn(t.Context(), p.Hub.Conn.ID, 20, reports(t, p, task, batch...), func(ctx context.Context, tx *store.Tx, from store.Standing, fresh []*store.Incoming) error {
+		if err := store.MoveMirrors(storetest.Nowhere)(ctx, tx, from, fresh); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index WHERE indrelid = 'inquiries'::regclass`).Scan(&read)
+	})
+
+	require.NoError(t, err)
+	require.Less(t, read, 2500, "entries of indexes")
+	require.Equal(t, 3001, p.Hub.Count(t, `SELECT count(*) FROM inquiries WHERE turn = 0`))
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries WHERE turn = -10`))
+}
+
 // What this hub has answered is kept beside what its spoke says of it, whatever that says, and in the audit.
 func TestASpokeDoesNotRewriteAnAnswer(t *testing.T) {
 	t.Parallel()

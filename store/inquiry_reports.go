@@ -12,13 +12,14 @@ import (
 // keepInquiries keeps what a spoke says of questions, after the mirrors were moved: what is not about an agent of its own is
 // refused by then. Reports may come in any order: the newest one counts.
 func keepInquiries(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
+	open := openInquiries{tx: tx, n: -1}
 	for _, m := range batch {
 		var err error
 		told := m.Code == "" && m.Effect == nil // as an answer to the order of its agent
 		switch b := m.Body.(type) {
 		case *commands.Question:
 			if told {
-				err = keepQuestion(ctx, tx, m, b)
+				err = keepQuestion(ctx, tx, m, b, &open)
 			}
 		case *commands.Answered:
 			if told {
@@ -34,21 +35,44 @@ func keepInquiries(ctx context.Context, tx *Tx, from Standing, batch []*Incoming
 	return nil
 }
 
+// openInquiries counts the open questions of a connection once for all messages of a batch, the first [mostCounted]: a spoke may send
+// hundreds of thousands of reports on its questions.
+type openInquiries struct {
+	tx *Tx
+	n  int // < 0 = they were not counted yet
+}
+
+// mostCounted is how many open questions are counted: further ones are listed last, all with one turn.
+const mostCounted = 2000
+
+// before is how many were open when the batch came.
+func (o *openInquiries) before(ctx context.Context, conn string) (int, error) {
+	if o.n >= 0 {
+		return o.n, nil
+	}
+	err := o.tx.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM inquiries WHERE conn = $1 AND outcome IS NULL LIMIT $2) AS open`, conn, mostCounted).Scan(&o.n)
+	return o.n, err
+}
+
 // roomForInquiry holds where the agent of task $3 on connection $1 has few questions beside $2.
 const roomForInquiry = `(SELECT count(*) FROM (SELECT FROM inquiries WHERE task = $3 AND conn = $1 AND id <> $2 LIMIT $4) AS other) < $4`
 
 // keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more. What people
 // have read and what this hub has answered stay: the first words count, and other ones are refused.
-func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question) error {
+func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question, open *openInquiries) error {
+	before, err := open.before(ctx, m.Conn)
+	if err != nil {
+		return err
+	}
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, turn)
-		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12), turn_of((SELECT count(*) FROM (SELECT FROM inquiries WHERE conn = $1 AND outcome IS NULL LIMIT 20000) AS open)) WHERE `+roomForInquiry+`
+		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12), turn_of($13) WHERE `+roomForInquiry+`
 		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
 			turn = CASE WHEN i.outcome IS NULL THEN i.turn ELSE excluded.turn END, attempt = greatest(i.attempt, excluded.attempt), seq = greatest(i.seq, excluded.seq), command = CASE WHEN i.outcome IS NULL THEN i.command END,
 			outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END, answer = CASE WHEN i.seq > excluded.seq THEN i.answer ELSE '' END,
 			answered_by = CASE WHEN i.seq > excluded.seq THEN i.answered_by ELSE '' END, reason = CASE WHEN i.seq > excluded.seq OR i.outcome IS NULL THEN i.reason ELSE '' END
 		WHERE i.task = excluded.task AND (i.attempt = 0 OR (i.question, i.options, i.fallback, i.data) = (excluded.question, excluded.options, excluded.fallback, excluded.data))`,
-		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline)
+		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline, before)
 	if err != nil || tag.RowsAffected() > 0 {
 		return err
 	}

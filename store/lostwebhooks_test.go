@@ -103,6 +103,11 @@ var writingWebhooks = map[string]func(s scene) storetest.Act{
 			return len(list), err
 		}
 	},
+	"DB.WaitAnew": func(s scene) storetest.Act {
+		s.fails(s.trial())
+		s.isSetBack()
+		return func(ctx context.Context, s *storetest.Side) (any, error) { return nil, s.DB.WaitAnew(ctx, time.Minute) }
+	},
 	"DB.NoteDelivered": func(s scene) storetest.Act {
 		t := s.trial()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

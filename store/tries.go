@@ -46,7 +46,7 @@ var due = fmt.Sprintf(`CASE WHEN w.failures < %d THEN statement_timestamp() ELSE
 func (db *DB) NextDelivery(ctx context.Context, within time.Duration) (next time.Duration, err error) {
 	err = db.Read(ctx, "looking for the next delivery", func(ctx context.Context, conn *pgxpool.Conn) error {
 		return conn.QueryRow(ctx, `
-			SELECT least($1::interval, min(greatest(CASE WHEN w.failures < $2 THEN d.next ELSE w.created_at END, w.held_until)) - clock_timestamp())
+			SELECT least($1::interval, min(greatest(CASE WHEN w.failures < $2 THEN d.next ELSE least(d.next, statement_timestamp()) END, w.held_until)) - clock_timestamp())
 			FROM webhooks w, LATERAL (SELECT min(next_try_at) AS next FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND (leased_until IS NULL OR leased_until <= statement_timestamp())) AS d
 			WHERE w.state = 'active' AND d.next IS NOT NULL AND `+room+` > 0`, within, BreakAfter).Scan(&next)
 	})
@@ -101,7 +101,7 @@ func (db *DB) NoteAnswers(ctx context.Context, id string, tested bool) (broken b
 	_, err = db.holdingWebhook(ctx, "noting that a webhook answers", byID, id, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
 		if broken = w.Broken(); broken || tested {
-			tx.Queue(`UPDATE webhook_deliveries SET next_try_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL`, w.ID)
+			tx.Queue(`UPDATE webhook_deliveries SET `+dueNow+` WHERE webhook = $1 AND state = 'pending' AND leased_until IS NULL`, w.ID)
 		}
 		_, err := tx.Exec(ctx, `UPDATE webhooks SET failures = 0, failing_since = NULL, held_until = NULL, last_error = '' WHERE id = $1 AND failures > 0`, w.ID)
 		return err
@@ -127,7 +127,7 @@ type Failure struct {
 func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error) {
 	w, err = db.holdingWebhook(ctx, "noting a failed delivery", byID, f.Webhook.ID, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
-		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET status = $3, error = $4, leased_until = NULL, next_try_at = clock_timestamp() + $5,
+		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET status = $3, error = $4, leased_until = NULL, next_try_at = clock_timestamp() + $5, waits_since = clock_timestamp(),
 			state = CASE WHEN $6 THEN 'failed' ELSE state END, ended_at = CASE WHEN $6 THEN clock_timestamp() END WHERE n = $1 AND tries = $2 AND state = 'pending'`,
 			f.N, f.Tries, f.Status, f.Error, f.Again, f.Last)
 		if err != nil || tag.RowsAffected() == 0 || w.State == WebhookDisabled {
@@ -135,7 +135,7 @@ func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error)
 		}
 		var failing time.Duration
 		if err := tx.QueryRow(ctx, `UPDATE webhooks SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp()), last_error = $2,
-			held_until = greatest(held_until, CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 END) WHERE id = $1 RETURNING clock_timestamp() - failing_since`,
+			held_at = CASE WHEN held_until > clock_timestamp() + $3 THEN held_at ELSE clock_timestamp() END, held_until = greatest(held_until, CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 END) WHERE id = $1 RETURNING clock_timestamp() - failing_since`,
 			w.ID, f.Error, f.Hold(w.Failures+1)).Scan(&failing); err != nil {
 			return err
 		}

@@ -88,5 +88,5 @@ func (w Webhook) tell(tx *Tx, messages []Message) {
 	for i := range messages {
 		ids[i], which[i] = w.ID, i
 	}
-	tx.Queue(planSQL+` ON CONFLICT (id) DO UPDATE SET state = 'pending', tries = 0, next_try_at = clock_timestamp(), ended_at = NULL`, planned(messages, ids, which)...)
+	tx.Queue(planSQL+` ON CONFLICT (id) DO UPDATE SET state = 'pending', tries = 0, `+dueNow+`, ended_at = NULL`, planned(messages, ids, which)...)
 }

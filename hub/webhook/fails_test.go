@@ -164,3 +164,22 @@ func TestPausesGrowAndHaveBounds(t *testing.T) {
 	r.hurry(t)
 	r.awaitCount(t, 1, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND leased_until IS NULL AND tries > $1`, mostTries)
 }
+
+// What a clock of the database has put off that was ahead is sent as its hub starts.
+func TestAClockThatWasAheadHoldsNoDeliveryBack(t *testing.T) {
+	t.Parallel()
+	to := receive(t, nil)
+	r := newRig(t, to)
+	r.create(t, "one", to, New{})
+	r.stop()
+	r.changes(t, "running", 3)
+	r.start(t)
+	to.await(t, 3)
+	r.stop()
+	require.NoError(t, r.Exec(`UPDATE webhook_deliveries SET state = 'pending', ended_at = NULL, tries = 0, next_try_at = now() + interval '1 year', waits_since = now() + interval '1 year'`))
+	require.NoError(t, r.Exec(`UPDATE webhooks SET held_at = now() + interval '1 year', held_until = now() + interval '1 year'`))
+
+	r.start(t)
+
+	to.await(t, 6)
+}

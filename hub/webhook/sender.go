@@ -170,7 +170,12 @@ func (s *Sender) refill(ctx context.Context) error {
 func (s *Sender) deliver(ctx context.Context) error {
 	var trying sync.WaitGroup
 	defer trying.Wait()
+	var looked time.Time
 	for ctx.Err() == nil {
+		if time.Since(looked) >= look {
+			s.waitAnew(ctx)
+			looked = time.Now()
+		}
 		next, err := s.DB.NextDelivery(ctx, look)
 		if err == nil && next <= 0 {
 			var list []store.Trial
@@ -197,4 +202,11 @@ func (s *Sender) deliver(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// waitAnew bounds what a clock of the database has put off that was ahead.
+func (s *Sender) waitAnew(ctx context.Context) {
+	if err := s.DB.WaitAnew(ctx, lease); err != nil && ctx.Err() == nil {
+		s.Log.ErrorContext(ctx, "looking for what webhooks are to be told", "err", err)
+	}
 }

@@ -324,6 +324,7 @@ func (l *large) readers() map[string]func(context.Context) error {
 			list, err := l.DB.ClaimDeliveries(ctx, time.Millisecond)
 			return counted(min(len(list), 2*store.AtOnce), 2*store.AtOnce, err)
 		},
+		"what waits to be delivered by a clock that was ahead": func(ctx context.Context) error { return l.DB.WaitAnew(ctx, time.Minute) },
 		"what webhooks are to be told": func(ctx context.Context) error {
 			done, err := l.DB.PlanDeliveries(ctx, store.Planner{Wants: func(store.Webhook, store.Event) bool { return false }, Tell: func(store.Event) store.Message { return store.Message{} }})
 			return counted(done.Active, 4, err)

@@ -1080,7 +1080,7 @@ CREATE TABLE inquiries (
     fallback     text NOT NULL,
     data         text NOT NULL,
     received_at  timestamptz NOT NULL DEFAULT clock_timestamp(),   -- lists are in its order: the spoke's clock may say anything
-    turn         int NOT NULL DEFAULT 0,   -- turn_of those of its connection that were open when it came
+    turn         int NOT NULL DEFAULT 0,   -- turn_of those of its connection that were open when it came, 2000 at most
     asked_at     timestamptz NOT NULL,     -- by the spoke's clock, as deadline and answered_at
     deadline     timestamptz NOT NULL,
     outcome      text,                     -- as in questions
@@ -1421,7 +1421,8 @@ CREATE TABLE webhooks (
     old_key_until  timestamptz,                 -- until then
     failures       int NOT NULL DEFAULT 0,      -- in a row
     failing_since  timestamptz,
-    held_until     timestamptz,                 -- nothing is sent before
+    held_until     timestamptz,                 -- nothing is sent before, as was settled
+    held_at        timestamptz,                 -- then
     last_error     text NOT NULL DEFAULT '',    -- of the last try that failed
     created_by     text NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -1443,7 +1444,8 @@ CREATE TABLE webhook_deliveries (
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     state         text NOT NULL DEFAULT 'pending' CONSTRAINT delivery_state_is_known CHECK (state IN ('pending', 'delivered', 'failed')),
     tries         int NOT NULL DEFAULT 0,       -- with the one that goes on
-    next_try_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_try_at   timestamptz NOT NULL DEFAULT clock_timestamp(),   -- as was settled
+    waits_since   timestamptz NOT NULL DEFAULT clock_timestamp(),   -- then
     leased_until  timestamptz,                  -- somebody tries it
     status        int NOT NULL DEFAULT 0,       -- of the last answer; 0 = there was none
     error         text NOT NULL DEFAULT '',     -- of the last try
