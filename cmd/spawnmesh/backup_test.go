@@ -124,6 +124,7 @@ func TestBackupsByHand(t *testing.T) {
 	here.refused(exitMisuse, "there is no directory "+dir+"; nothing was changed", "backup", filepath.Join(dir, "deep"), "--passphrase-file", passphrase)
 	require.NoDirExists(t, dir)
 
+	require.NoError(t, os.Mkdir(filepath.Join(here.dir, "nats"), 0o700)) // a hub's
 	here.do("backup", dir, "--passphrase-file", passphrase)
 
 	here.refused(exitConflict, dir+" is not empty; nothing was changed", "backup", dir, "--passphrase-file", passphrase)
@@ -134,6 +135,9 @@ func TestBackupsByHand(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, entries)
 	require.Contains(t, none.do("restore", dir, "--passphrase-file", passphrase), "restored instance ")
+	for _, line := range []string{"schedule list", "webhook list", "schedule pause hold --reason over"} {
+		none.refused(exitUnreachable, "start it: spawnmesh --data-dir "+none.dir+" hub run", strings.Fields(line)...)
+	}
 }
 
 // A new passphrase is asked for twice, and a terminal does not show it. An interrupt ends the question.

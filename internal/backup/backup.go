@@ -27,6 +27,7 @@ const (
 	dumpFile = "database.dump"
 	keysFile = "keys.age"
 	keysDir  = "keys"
+	hubDir   = "nats" // only a hub has one; it is not copied
 )
 
 // copied are the names in a data directory that are kept as they are. place tells a restored
@@ -60,7 +61,7 @@ func Make(ctx context.Context, o instance.Options, dir, version string, to age.R
 // fill writes the backup. The database comes first: output that came later is cut off when the
 // hub reads what its database knows.
 func fill(ctx context.Context, in *instance.Instance, o instance.Options, draft string, m *Manifest, to age.Recipient) (err error) {
-	if _, err := os.Stat(filepath.Join(in.Dir, "nats")); err == nil {
+	if _, err := os.Stat(filepath.Join(in.Dir, hubDir)); err == nil {
 		m.Hub = true
 	}
 	if m.Postgres, err = store.ServerMajor(ctx, in.DatabaseURL()); err != nil {

@@ -38,7 +38,7 @@ func Restore(ctx context.Context, from string, o instance.Options, identity age.
 	at := o
 	at.Dir = draft
 	o.Do("copying files")
-	if err := place(from, draft, identity); err != nil {
+	if err := place(from, draft, m.Hub, identity); err != nil {
 		return m, fmt.Errorf("restoring %s: %w", o.Dir, err)
 	}
 	o.Do("filling the database")
@@ -68,8 +68,8 @@ func free(ctx context.Context, address string) error {
 	return nil
 }
 
-// place puts keys and files where they belong.
-func place(from, dir string, identity age.Identity) error {
+// place puts keys and files where they belong. A hub is known by its directory before it has run, too.
+func place(from, dir string, hub bool, identity age.Identity) error {
 	keys, err := open(filepath.Join(from, keysFile), identity)
 	if err != nil {
 		return err
@@ -86,6 +86,9 @@ func place(from, dir string, identity age.Identity) error {
 		if err := copyTree(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
 			return err
 		}
+	}
+	if hub {
+		return os.Mkdir(filepath.Join(dir, hubDir), 0o700)
 	}
 	return nil
 }

@@ -195,15 +195,20 @@ func starting(dir string) (pid int) {
 
 // idle says that nothing serves the data directory, and what could.
 func (c *Client) idle() error {
-	there := func(name string) bool {
-		_, err := os.Stat(filepath.Join(c.dir, name))
-		return err == nil
-	}
 	if pid := starting(c.dir); pid != 0 {
 		return commands.Refuse(commands.Unreachable, "the instance in %s (process %d) does not serve yet, or no more", c.dir, pid).
 			Hinting("it is starting or stopping: try again in a moment; if it stays so, see what that process says")
 	}
-	r := commands.Refuse(commands.Unreachable, "no instance runs in %s", c.dir)
+	return NotRunning(c.dir, "")
+}
+
+// NotRunning refuses what needs an instance that runs in dir, with the command that starts it; more goes on with the sentence.
+func NotRunning(dir, more string) error {
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	}
+	r := commands.Refuse(commands.Unreachable, "no instance runs in %s%s", dir, more)
 	switch {
 	case there("nats"): // only a hub has one
 		return r.Hinting("start it").Running("hub", "run")

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
@@ -37,7 +36,7 @@ func AtRest(in *instance.Instance) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		control.Error(w, commands.Refuse(commands.Unreachable, "no instance runs in %s, and this needs one", in.Dir).Hinting("start it").Running("spoke", "run"))
+		control.Error(w, control.NotRunning(in.Dir, ", and this needs one"))
 	})
 }
 
