@@ -9,3 +9,6 @@ func (l *Look) Step(by time.Duration) {
 		l.seen[i].due, l.seen[i].put = l.seen[i].due.Add(-by), l.seen[i].put.Add(-by)
 	}
 }
+
+// Long makes every look long that takes so long.
+func (l *Look) Long(d time.Duration) { l.long = d }

@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -25,7 +26,12 @@ type Look struct {
 	at   time.Time // with its monotonic part
 	now  time.Time // by the database
 	seen []estimated
+	slow int           // how many looks have taken longer since
+	long time.Duration // see longest
 }
+
+// longest is how long a look may take that says whether the clock was set.
+func (l Look) longest() time.Duration { return cmp.Or(l.long, longLook) }
 
 // An estimated is an attempt that something is due of.
 type estimated struct {
@@ -41,11 +47,17 @@ const (
 	longLook  = time.Second
 )
 
+// While looks take longer, nothing is noted by a clock that may have been set, so often; after that what is due is noted all the same.
+const (
+	maxSlow   = 5
+	lookAgain = time.Second
+)
+
 // Overruns notes what is due of the attempts of owner that have an estimate, and returns all that overrun theirs, and how long nothing more
 // is due, at most limit. What is due is moved along where the clock of the database was set, or its host slept, since the last look: an
 // attempt that did not run so long has not overrun.
 func (b *Backlog) Overruns(ctx context.Context, owner string, last *Look, limit time.Duration) (list []Overrun, next time.Duration, err error) {
-	list, next, look, err := b.overruns(ctx, owner, limit)
+	list, next, look, err := b.overruns(ctx, owner, limit, last.longest())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -53,7 +65,11 @@ func (b *Backlog) Overruns(ctx context.Context, owner string, last *Look, limit 
 		if err := b.moveOverruns(ctx, last.seen, step); err != nil {
 			return nil, 0, err
 		}
-		list, next, look, err = b.overruns(ctx, owner, limit)
+		list, next, look, err = b.overruns(ctx, owner, limit, last.longest())
+	}
+	if err == nil && next <= 0 && look.at.IsZero() && !last.at.IsZero() && last.slow < maxSlow {
+		last.slow++
+		return list, min(lookAgain, limit), nil
 	}
 	if err == nil && next <= 0 {
 		err = b.db.Tx(ctx, "noting which attempts run longer than estimated", func(ctx context.Context, tx *store.Tx) error {
@@ -62,14 +78,14 @@ func (b *Backlog) Overruns(ctx context.Context, owner string, last *Look, limit 
 			return err
 		})
 		if err == nil {
-			list, next, look, err = b.overruns(ctx, owner, limit)
+			list, next, look, err = b.overruns(ctx, owner, limit, last.longest())
 		}
 	}
 	if err != nil {
 		return nil, 0, err
 	}
 	if !look.at.IsZero() {
-		*last = look
+		look.long, *last = last.long, look
 	}
 	return list, next, nil
 }
@@ -98,7 +114,7 @@ func (b *Backlog) moveOverruns(ctx context.Context, seen []estimated, step time.
 	})
 }
 
-func (b *Backlog) overruns(ctx context.Context, owner string, limit time.Duration) (list []Overrun, next time.Duration, look Look, err error) {
+func (b *Backlog) overruns(ctx context.Context, owner string, limit, long time.Duration) (list []Overrun, next time.Duration, look Look, err error) {
 	err = b.db.Read(ctx, "looking for attempts that run longer than estimated", func(ctx context.Context, conn *pgxpool.Conn) error {
 		list, next, look = nil, limit, Look{}
 		begun := time.Now()
@@ -119,7 +135,7 @@ func (b *Backlog) overruns(ctx context.Context, owner string, limit time.Duratio
 			}
 			return nil
 		})
-		if len(look.seen) > 0 && time.Since(begun) < longLook {
+		if len(look.seen) > 0 && time.Since(begun) < long {
 			look.at = begun
 		}
 		return err

@@ -92,3 +92,41 @@ func TestProgressBeforeTheClockWasSetCounts(t *testing.T) {
 	require.InDelta(t, 8*time.Minute, next, float64(time.Minute))
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM overruns WHERE over_at IS NOT NULL`))
 }
+
+// A look that takes long does not say whether the clock was set: nothing is noted by it. The next one that is quick does, and after some
+// that are not what is due is noted.
+func TestALongLookNotesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.running()
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Hour, Patience: 10 * time.Minute}}})
+	require.NoError(t, err)
+	var last backlog.Look
+	look := func(long time.Duration) (noted int, next time.Duration) {
+		last.Long(long)
+		_, next, err := s.backlog.Overruns(t.Context(), string(s.Self()), &last, 24*time.Hour)
+		require.NoError(t, err)
+		return s.Count(t, `SELECT count(*) FROM overruns WHERE warned_at IS NOT NULL`), next
+	}
+	const quick, slow = time.Hour, time.Nanosecond
+	look(quick)
+	last.Step(2 * time.Hour)
+	require.NoError(t, s.Exec(`UPDATE overruns SET due = due - interval '2 hours'`))
+
+	for range 5 {
+		noted, next := look(slow)
+		require.Zero(t, noted)
+		require.Equal(t, time.Second, next)
+	}
+	noted, next := look(quick)
+	require.Zero(t, noted)
+	require.InDelta(t, time.Hour, next, float64(time.Minute))
+
+	require.NoError(t, s.Exec(`UPDATE overruns SET due = now()`))
+	for range 5 {
+		noted, _ = look(slow)
+		require.Zero(t, noted)
+	}
+	noted, _ = look(slow)
+	require.Equal(t, 1, noted)
+}
