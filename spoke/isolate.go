@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -156,10 +157,14 @@ func (s *Spoke) checkIsolation() []control.Check {
 			check.Note = "WARNING: agents run as root and reach all of this host, as the policy says: isolation: none, allow_root_agents: true"
 		}
 	}
+	checks := []control.Check{check, bubble}
+	if left := rules.LeftOut(); len(left) > 0 {
+		checks = append(checks, control.Check{Name: "paths of the policy", Problem: "no agent reaches " + strings.Join(left, ", ") + ": there is a link on the way which an agent can have made, out of what agents may write; remove it, or list where it leads"})
+	}
 	kept := s.isolates.Kept()
 	if len(kept) == 0 {
-		return []control.Check{check, bubble}
+		return checks
 	}
 	first := slices.Min(slices.Collect(maps.Keys(kept)))
-	return []control.Check{check, bubble, {Name: "users of agents", Problem: fmt.Sprintf("%d are kept although their agents are over; of %d: %v; it is tried again every 10 s", len(kept), first, kept[first])}}
+	return append(checks, control.Check{Name: "users of agents", Problem: fmt.Sprintf("%d are kept although their agents are over; of %d: %v; it is tried again every 10 s", len(kept), first, kept[first])})
 }

@@ -114,3 +114,28 @@ func TestADirectoryOfAnOrderIsJudgedAtEachAttempt(t *testing.T) {
 	}
 	m.Check(t)
 }
+
+// An agent that puts a link in the place of a directory that the policy lists opens nothing to the next one.
+func TestALinkOfAnAgentOpensNothingToTheNext(t *testing.T) {
+	t.Parallel()
+	top, err := os.MkdirTemp("/var/tmp", "listed")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(top)) })
+	area, private := filepath.Join(top, "area"), filepath.Join(top, "private")
+	cache := filepath.Join(area, "cache")
+	world(t, top, area, private, cache)
+	m := meshtest.Plan{Policy: "version: 1\nruntimes: [exec]\ncommands: [\"*\"]\nwrite_paths: [" + area + ", " + cache + "]\n", Passable: true}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	use := `cd ` + cache + `; echo x >` + cache + `/file && echo wrote; true`
+	first := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(use + `; cd ..; rm -r cache; ln -s ` + private + ` cache`)})
+	require.Equal(t, commands.Completed, m.Wait(t, first).State)
+	require.Equal(t, "wrote\n", m.Stdout(t, first, true))
+
+	next := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: shell(use)})
+
+	require.Equal(t, commands.Completed, m.Wait(t, next).State)
+	require.Empty(t, m.Stdout(t, next, true))
+	require.NoFileExists(t, filepath.Join(private, "file"))
+	require.Contains(t, s.Health(t, "paths of the policy").Problem, "no agent reaches "+cache+": there is a link")
+	m.Check(t)
+}

@@ -1,13 +1,11 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -63,36 +61,13 @@ func closed(path, kind string) string {
 	return fmt.Sprintf("an agent with a user of its own may not enter %s (mode %#o), which leads to %s; name a %s that is open to every user, or run: chmod o+x %s", at, mode, path, kind, at)
 }
 
-// linksMost is how many links the kernel follows on one way.
-const linksMost = 40
-
-// closedOn goes an absolute way as the kernel does, through its links, and finds the first directory that
-// not every user may pass.
+// closedOn finds the first directory on an absolute way that not every user may pass.
 func closedOn(way string) (at string, mode fs.FileMode) {
-	at = "/"
-	rest := strings.Split(way, "/")
-	for links := 0; ; {
-		info, err := os.Lstat(at)
-		if err != nil {
-			return "", 0 // it is missing, which is said otherwise
+	walk(way, func(on string, m fs.FileMode) bool {
+		if m.IsDir() && m&0o001 == 0 {
+			at, mode = on, m.Perm()
 		}
-		if mode = info.Mode(); mode.IsDir() && mode&0o001 == 0 {
-			return at, mode.Perm()
-		}
-		if mode.Type() == fs.ModeSymlink {
-			to, err := os.Readlink(at)
-			if links++; err != nil || links > linksMost {
-				return "", 0
-			}
-			rest = append(strings.Split(to, "/"), rest...)
-			if at = filepath.Dir(at); filepath.IsAbs(to) {
-				at = "/"
-			}
-		}
-		if len(rest) == 0 {
-			return "", 0
-		}
-		at = filepath.Join(at, cmp.Or(rest[0], "."))
-		rest = rest[1:]
-	}
+		return at == ""
+	})
+	return at, mode
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -277,15 +278,10 @@ func (p *Policy) Paths(s *commands.Spawn, level string, n *Named) (Paths, error)
 	if home := e.Host["HOME"]; home != "" {
 		r.Write = append(r.Write, home)
 	}
-	r.Names = map[string]string{}
-	for _, list := range [][]string{r.Read, r.Write} {
-		for i, path := range resolve(list) {
-			if path != list[i] {
-				r.Names[path] = list[i]
-			}
-			list[i] = path
-		}
-	}
+	var names map[string]string
+	r.Read, r.Names = p.resolve(r.Read)
+	r.Write, names = p.resolve(r.Write)
+	maps.Copy(r.Names, names)
 	r.named(s, n)
 	return r, p.checkPrivate(level, slices.Concat(r.Write, r.Read, n.paths()))
 }

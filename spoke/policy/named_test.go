@@ -60,3 +60,40 @@ func TestALinkToAProgramThatIsSwappedRunsNothing(t *testing.T) {
 	_, why := p.Exec(s, nil).Startable()
 	require.Equal(t, "it is not allowed", why)
 }
+
+// A symbolic link that an agent can have made leads no path that the policy lists out of what agents may write: neither
+// what they read, nor what they write, nor the check that keeps the data directory closed. A link of the host's does.
+func TestALinkOfAnAgentLeadsNoPathOfThePolicyElsewhere(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	at := func(name string) string { return filepath.Join(top, name) }
+	for _, dir := range []string{"disk/area/inside", "private", "tools", "state"} {
+		require.NoError(t, os.MkdirAll(at(dir), 0o700))
+	}
+	for link, to := range map[string]string{"area": "disk/area", "bin": at("tools"), // of the host
+		"area/out": at("private"), "area/round": "../../private", "area/up": at("state"), "area/in": "inside"} { // of an agent
+		if link == "area" || link == "bin" {
+			require.NoError(t, os.Symlink(to, at(link)))
+			continue
+		}
+		require.NoError(t, os.Symlink(to, at("disk/"+link)))
+	}
+	text := "version: 1\nruntimes: [exec]\ncommands: [\"*\"]\nwrite_paths: [" + at("area") + ", " + at("area/out") + "]\nread_paths: [" + at("area/round") + ", " + at("area/in") + ", " + at("disk/area/out") + "]\npath: " + at("area/up") + ":" + at("bin") + "\n"
+	require.NoError(t, os.WriteFile(File(at("state")), []byte(text), 0o600))
+	live, err := Open(at("state"))
+	require.NoError(t, err)
+	live.Isolates(host{false, []string{commands.IsolationLandlock}})
+	p := live.Now()
+
+	got, err := p.Paths(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}, commands.IsolationLandlock, &Named{})
+
+	require.NoError(t, err)
+	require.Equal(t, []string{at("disk/area")}, got.Write)
+	require.Equal(t, []string{at("disk/area/inside"), at("tools")}, got.Read)
+	require.Equal(t, map[string]string{at("disk/area"): at("area"), at("disk/area/inside"): at("area/in"), at("tools"): at("bin")}, got.Names)
+	require.Equal(t, []string{at("area/round"), at("disk/area/out"), at("area/out"), at("area/up")}, p.LeftOut())
+	level, err := p.Level()
+	require.NoError(t, err, "an agent closes nothing to the others, either")
+	require.Equal(t, commands.IsolationLandlock, level)
+}

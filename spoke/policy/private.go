@@ -50,15 +50,24 @@ func (p *Policy) checkOwn(level string) error {
 	if !p.sharesUser(level) {
 		return nil
 	}
-	for _, list := range []struct {
-		name  string
-		paths []string
-	}{{"read_paths", p.ReadPaths}, {"write_paths", p.WritePaths}, {"home", p.each(func(s Settings) []string { return []string{s.Home} })}, {"path", p.each(func(s Settings) []string { return filepath.SplitList(s.Path) })}} {
-		if err := p.checkPrivate(level, resolve(list.paths)); err != nil {
+	for _, list := range p.opens() {
+		paths, _ := p.resolve(list.paths)
+		if err := p.checkPrivate(level, paths); err != nil {
 			return &exposed{fmt.Errorf("%s of the policy: %w; name a directory beside it", list.name, err)}
 		}
 	}
 	return nil
+}
+
+// listed are paths by what they stand under in the policy.
+type listed struct {
+	name  string
+	paths []string
+}
+
+// opens is what the policy itself opens to agents.
+func (p *Policy) opens() []listed {
+	return []listed{{"read_paths", p.ReadPaths}, {"write_paths", p.WritePaths}, {"home", p.each(func(s Settings) []string { return []string{s.Home} })}, {"path", p.each(func(s Settings) []string { return filepath.SplitList(s.Path) })}}
 }
 
 // each collects something of the settings for all agents and of those of each entry.
@@ -68,19 +77,6 @@ func (p *Policy) each(of func(Settings) []string) []string {
 		list = append(list, of(c.Settings)...)
 	}
 	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
-}
-
-// resolve returns paths without symbolic links. One that is not there is as it was: nothing is
-// behind it.
-func resolve(paths []string) []string {
-	list := make([]string, len(paths))
-	for i, path := range paths {
-		list[i] = filepath.Clean(path)
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			list[i] = real
-		}
-	}
-	return list
 }
 
 // below reports whether path is dir or below it. Both are without symbolic links; should dir itself
