@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // A WhyRequest asks why an agent is where it is.
@@ -101,12 +102,7 @@ func merge(known, said []commands.WhyReason) []commands.WhyReason {
 }
 
 // questionsOf says which questions of an agent are open.
-func (h *Hub) questionsOf(ctx context.Context, task string) (list []commands.WhyReason, err error) {
+func (h *Hub) questionsOf(ctx context.Context, task string) ([]commands.WhyReason, error) {
 	all, err := h.DB.Inquiries(ctx, task)
-	for _, q := range all {
-		if q.State == commands.QuestionOpen {
-			list = append(list, q.Why())
-		}
-	}
-	return list, err
+	return store.OpenReasons(all), err
 }

@@ -199,13 +199,7 @@ func (d Desk) Why(ctx context.Context, text, actor string, brief bool) (backlog.
 // asks puts the open questions of an agent in place of how else it stands.
 func (d Desk) asks(ctx context.Context, why *backlog.Why) error {
 	all, err := d.backlog.Questions(ctx, why.Task.ID)
-	var open []commands.WhyReason
-	for _, q := range all {
-		if q.State == commands.QuestionOpen {
-			open = append(open, q.Why())
-		}
-	}
-	if len(open) > 0 {
+	if open := store.OpenReasons(all); len(open) > 0 {
 		why.Reasons = append(open, slices.DeleteFunc(why.Reasons, func(r commands.WhyReason) bool {
 			return r.Code == commands.CauseQuestion || r.Code == commands.CauseLease
 		})...)

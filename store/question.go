@@ -66,6 +66,16 @@ func (q Question) Why() commands.WhyReason {
 	return r
 }
 
+// OpenReasons are the open questions of a list as reasons why their agent waits, in its order.
+func OpenReasons(list []Question) (open []commands.WhyReason) {
+	for _, q := range list {
+		if q.State == commands.QuestionOpen {
+			open = append(open, q.Why())
+		}
+	}
+	return open
+}
+
 // A Sent answer is what this hub told a spoke.
 type Sent struct {
 	Answer string    `json:"answer"`
