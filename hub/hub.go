@@ -159,7 +159,7 @@ func (h *Hub) certificate() (cert tls.Certificate, err error) {
 
 // sweep prunes old rows and output, and closes what agents have asked that have ended, now and then.
 func (h *Hub) sweep(ctx context.Context) error {
-	var prune time.Time
+	var prune, closed time.Time
 	return every(ctx, time.Minute, func() {
 		if !time.Now().Before(prune) {
 			removed, err := h.DB.Prune(ctx, time.Minute/2, time.Minute/2)
@@ -171,8 +171,12 @@ func (h *Hub) sweep(ctx context.Context) error {
 		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "dropping old output", "err", err)
 		}
-		if _, err := h.DB.CloseInquiries(ctx); err != nil && ctx.Err() == nil {
+		_, looked, err := h.DB.CloseInquiries(ctx, closed)
+		if err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "closing questions of agents that have ended", "err", err)
+		}
+		if err == nil {
+			closed = looked
 		}
 	})
 }

@@ -73,15 +73,33 @@ func TestQuestionsEndWithTheirAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{commands.QuestionWithdrawn, "its agent has ended"}, []string{list[0].State, list[0].Reason})
 
-	n, err := p.Hub.DB.CloseInquiries(t.Context())
+	n, looked, err := p.Hub.DB.CloseInquiries(t.Context(), time.Time{})
 
 	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
+	require.Equal(t, 1, n)
+	require.WithinDuration(t, time.Now(), looked, time.Minute)
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries WHERE task = $1 AND outcome = 'withdrawn'`, over))
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries WHERE task = $1 AND outcome IS NULL`, open))
 	_, err = p.Hub.DB.Prune(t.Context(), 0, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM inquiries`))
+}
+
+// Questions are looked at where an agent has ended since the last look, or may have: its end may be stored a while after its time.
+func TestQuestionsAreLookedAtWhereAnAgentHasEnded(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	takenIn(t, p, reports(t, p, task, asked(task))...)
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'failed', ended_at = now() - interval '1 hour' WHERE task = $1`, task))
+	closed := func(ago time.Duration) (n int) {
+		n, _, err := p.Hub.DB.CloseInquiries(t.Context(), time.Now().Add(-ago))
+		require.NoError(t, err)
+		return n
+	}
+
+	require.Zero(t, closed(0))
+	require.Equal(t, 1, closed(55*time.Minute))
 }
 
 // What agents have asked that have ended takes no place of a list, whether it was closed yet or not.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -123,16 +124,26 @@ const auditAnswerRefused = `
 	INSERT INTO audit (actor, action, object, code, why, conn, message) SELECT $3, 'task.answer_refused', o.task::text, $4, $5, o.conn, o.id FROM outbox o
 	WHERE o.id = $1 AND (o.conn = $2) IS TRUE AND NOT EXISTS (SELECT FROM audit a WHERE a.object = o.task::text AND a.workspace = '' AND a.action = 'task.answer_refused' AND a.message = o.id)`
 
-// CloseInquiries closes what agents have asked that have ended, a bounded number, and says how many. Who reads one sees that
-// before, so no end of an agent waits for this.
-func (db *DB) CloseInquiries(ctx context.Context) (n int64, err error) {
+// mostClosed is how many questions one transaction closes.
+const mostClosed = 1000
+
+// endsLate is how much earlier than its commit an agent may be noted as ended.
+const endsLate = 10 * time.Minute
+
+// CloseInquiries closes what agents have asked that have ended, a bounded number, and says how many. Where none has ended since the time
+// that the last look has returned it looks at no question; zero = there was none. Who reads one sees that before, so no end of an agent waits for this.
+func (db *DB) CloseInquiries(ctx context.Context, last time.Time) (n int, looked time.Time, err error) {
 	err = db.Tx(ctx, "closing questions of agents that have ended", func(ctx context.Context, tx *Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE inquiries SET outcome = 'withdrawn', reason = $1, answered_at = clock_timestamp(), command = NULL WHERE (conn, id) IN (
-			SELECT n.conn, n.id FROM connections f CROSS JOIN LATERAL (
-				SELECT i.conn, i.id FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
-				WHERE i.conn = f.id AND i.outcome IS NULL AND (m.ended_at IS NOT NULL OR m.conn <> i.conn) ORDER BY i.received_at LIMIT 1000 FOR UPDATE OF i SKIP LOCKED) AS n LIMIT 1000)`, agentEnded)
-		n = tag.RowsAffected()
-		return err
+		return tx.QueryRow(ctx, `WITH closed AS (
+			UPDATE inquiries SET outcome = 'withdrawn', reason = $1, answered_at = clock_timestamp(), command = NULL WHERE (conn, id) IN (
+				SELECT n.conn, n.id FROM connections f CROSS JOIN LATERAL (
+					SELECT i.conn, i.id FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
+					WHERE i.conn = f.id AND i.outcome IS NULL AND (m.ended_at IS NOT NULL OR m.conn <> i.conn) ORDER BY i.received_at LIMIT $3 FOR UPDATE OF i SKIP LOCKED) AS n
+				WHERE EXISTS (SELECT FROM mirrors WHERE ended_at > $2) LIMIT $3) RETURNING id)
+			SELECT count(*), statement_timestamp() FROM closed`, agentEnded, last.Add(-endsLate), mostClosed).Scan(&n, &looked)
 	})
-	return n, err
+	if n == mostClosed { // there may be more
+		looked = last
+	}
+	return n, looked, err
 }

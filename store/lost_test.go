@@ -416,7 +416,10 @@ var writing = map[string]func(s scene) storetest.Act{
 		require.NoError(s, s.Exec(`INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
 			SELECT conn, task, task, 1, 1, 'may I?', '{}', '', '', now(), now() + interval '1 hour' FROM mirrors WHERE task = $1`, task))
 		require.NoError(s, s.Exec(`UPDATE mirrors SET state = 'failed', ended_at = now() WHERE task = $1`, task))
-		return func(ctx context.Context, s *storetest.Side) (any, error) { return s.DB.CloseInquiries(ctx) }
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			n, _, err := s.DB.CloseInquiries(ctx, time.Time{})
+			return n, err
+		}
 	},
 	"DB.OrderStatus": func(s scene) storetest.Act {
 		task := s.ordered()
