@@ -13,7 +13,8 @@ import (
 // A Killed is an agent after a kill, which may have ended it by now.
 type Killed struct {
 	store.Mirror
-	Ordered bool `json:"kill_ordered"` // false: it had ended before, and the kill changed nothing
+	Hub     string `json:"hub,omitempty"` // who ordered the agent, on its host
+	Ordered bool   `json:"kill_ordered"`  // false: it had ended before, and the kill changed nothing
 }
 
 // Kill stores an order to kill or to cancel. For an agent that has ended it changes
@@ -21,21 +22,21 @@ type Killed struct {
 func (h *Hub) Kill(ctx context.Context, text string, k commands.Kill, actor string) (Killed, error) {
 	m, err := h.Find(ctx, text)
 	if err != nil {
-		return Killed{m, false}, err
+		return Killed{Mirror: m}, err
 	}
 	k.Task = m.Task
 	if err := k.Validate(); err != nil {
-		return Killed{m, false}, err
+		return Killed{Mirror: m}, err
 	}
 	ordered, err := h.DB.OrderKill(context.WithoutCancel(ctx), k, MaxLife, actor)
 	if err != nil {
-		return Killed{m, false}, err
+		return Killed{Mirror: m}, err
 	}
 	if ordered {
 		h.sayOrder(ctx, commands.KillKind, m.Task, m.Spoke)
 	}
 	m, err = h.Find(ctx, m.Task)
-	return Killed{m, ordered}, err
+	return Killed{Mirror: m, Ordered: ordered}, err
 }
 
 // AskStatus sends a status command to the spoke of an agent and waits for its signed

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"time"
@@ -224,6 +225,22 @@ func (s *Spoke) Pause(ctx context.Context, ref string, p commands.Pause, actor s
 		s.live.pause(*run)
 	}
 	s.work.Send() // what goes on may be claimed
+	before := a.Mirror.Pause
 	a, err = s.backlog.Agent(ctx, a.Task)
+	a.Mirror.Pause = following(a.Mirror.Pause, before)
 	return s.Desk().view(a), err
+}
+
+// following is the newest word on a pause with the one that it has overruled, as a hub has it: nil where there is none.
+func following(now, before json.RawMessage) json.RawMessage {
+	var word map[string]json.RawMessage
+	if before == nil || json.Unmarshal(now, &word) != nil {
+		return now
+	}
+	word["before"] = before
+	with, err := json.Marshal(word)
+	if err != nil { // it was read from JSON
+		return now
+	}
+	return with
 }

@@ -110,8 +110,8 @@ func (a *app) endEach(ctx context.Context, ids []string, word string, order func
 			fmt.Fprintln(a.out, r.Why)
 		} else if a.forPeople() {
 			fmt.Fprintf(a.out, "the %s of agent %s is ordered\n", word, commands.ShortID(m.Task))
-			if word == "resume" && goesOn(m) {
-				fmt.Fprintf(a.err, "note: agent %s is running, and no pause of it is known here\n", commands.ShortID(m.Task))
+			if word == "resume" {
+				a.sayWhosePause(m)
 			}
 		}
 	}
@@ -123,11 +123,28 @@ func (a *app) endEach(ctx context.Context, ids []string, word string, order func
 	return failed
 }
 
-// goesOn reports whether an agent runs that was ordered to go on: no pause was on its way before that.
-func goesOn(m hub.Killed) bool {
+// sayWhosePause says of an agent that was ordered to go on that somebody else had paused it, or that nobody had.
+func (a *app) sayWhosePause(m hub.Killed) {
+	if whose := overruled(m); whose != "" {
+		fmt.Fprintf(a.err, "note: agent %s %s\n", commands.ShortID(m.Task), printable(whose))
+	}
+}
+
+// overruled is whose pause of an agent a resume has ended, where it was not of the side that was asked: of two words the newer one
+// counts. "" where there is nothing to say.
+func overruled(m hub.Killed) string {
 	var p store.OrderedPause
-	_ = json.Unmarshal(m.Pause, &p) // our own hub wrote it; nil = none
-	return m.State == commands.Running && (p.Before == nil || !p.Before.Paused)
+	_ = json.Unmarshal(m.Pause, &p) // our own hub or spoke wrote it; nil = none
+	paused := p.Before != nil && p.Before.Paused
+	switch {
+	case m.Hub != "" && paused && p.Before.By == m.Hub:
+		return "had been paused by its hub " + strings.TrimSuffix(m.Hub+": "+p.Before.Reason, ": ") + "; the newest word counts, so it goes on"
+	case !paused && m.State == commands.Running:
+		return "is running, and no pause of it is known here"
+	case m.Hub == "" && !paused && m.State == commands.Paused:
+		return "had been paused by its host, or by this hub before it was restored from a backup; the newest word counts, so it goes on"
+	}
+	return ""
 }
 
 // endedBefore says that a kill came too late. One that was ordered did not, also where its agent

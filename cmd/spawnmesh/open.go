@@ -10,9 +10,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
 
-// openOnHub says of an agent that has not ended what it waits for, or that it
-// runs, as far as its hub knows.
-func (a *app) openOnHub(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
+// reasonsOf says of an agent that has not ended what it waits for, or that it
+// runs, as far as its hub knows, or its host where that is asked.
+func (a *app) reasonsOf(ctx context.Context, c *control.Client, v hub.AgentView) (string, error) {
 	w, err := control.Answer(c.API().ExplainTaskWithResponse(ctx, v.Task, nil))
 	return a.reasonLines(each(w.Reasons, reasonFrom)), err
 }
@@ -52,13 +52,18 @@ func (a *app) reasonLines(list []commands.WhyReason) string {
 }
 
 // statusOnHost says what else the host of an open agent may want to know.
-func (a *app) statusOnHost(ctx context.Context, v agentView) error {
+func (a *app) statusOnHost(ctx context.Context, c *control.Client, v agentView) error {
+	if v.State == commands.Queued {
+		said, err := a.reasonsOf(ctx, c, v.AgentView) // as why says it
+		if err == nil {
+			fmt.Fprintf(a.err, "\n%s\n", printable(said))
+		}
+		return err
+	}
 	runs, err := a.hostRuns(ctx)
 	switch {
 	case err != nil:
 		return err
-	case v.State == commands.Queued:
-		fmt.Fprintf(a.err, "\nwhy it waits: %s\n", a.line("why", commands.ShortID(v.Task)))
 	case !runs:
 		fmt.Fprintf(a.err, "\nno spoke runs here: this is what the last one wrote; start it with: %s\n", a.line("spoke", "run"))
 	}

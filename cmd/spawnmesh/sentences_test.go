@@ -364,18 +364,25 @@ func TestATaskHasOneNameInTheAudit(t *testing.T) {
 	require.Equal(t, task, (&app{output: "table"}).objectOf(api.AuditRow{Action: "task.claimed", Object: task, Why: "2 tasks"}), "a claim is found by its whole id alone")
 }
 
-// Whoever resumes an agent that runs is told that no pause of it is known, unless one is on its way.
-func TestAResumeOfAnAgentThatRuns(t *testing.T) {
+// Whoever resumes an agent is told whose pause that has ended, where it was another side's, and that none is known of one that runs.
+func TestAResumeSaysWhosePauseItWas(t *testing.T) {
 	t.Parallel()
-	at := func(state commands.State, pause string) hub.Killed {
-		return hub.Killed{Mirror: store.Mirror{State: state, Pause: json.RawMessage(pause)}}
+	at := func(state commands.State, hosted, pause string) hub.Killed {
+		return hub.Killed{Mirror: store.Mirror{State: state, Pause: json.RawMessage(pause)}, Hub: hosted}
 	}
-	require.True(t, goesOn(at(commands.Running, `{"state":"sent"}`)))
-	require.True(t, goesOn(at(commands.Running, `{"state":"sent","before":{"paused":false,"state":"taken"}}`)))
-	require.True(t, goesOn(at(commands.Running, "")))
-	require.False(t, goesOn(at(commands.Running, `{"state":"sent","before":{"paused":true,"state":"sent"}}`)))
-	require.False(t, goesOn(at(commands.Paused, `{"state":"sent"}`)))
-	require.False(t, goesOn(at(commands.Queued, `{"state":"sent"}`)))
+	const nobodys = "is running, and no pause of it is known here"
+	for want, list := range map[string][]hub.Killed{
+		nobodys: {at(commands.Running, "", `{"state":"sent"}`), at(commands.Running, "", `{"state":"sent","before":{"paused":false,"state":"taken"}}`), at(commands.Running, "", ""), at(commands.Running, "lab", `{"state":"taken"}`)},
+		"": {at(commands.Running, "", `{"state":"sent","before":{"paused":true,"state":"sent"}}`), at(commands.Queued, "", `{"state":"sent"}`),
+			at(commands.Paused, "", `{"state":"sent","before":{"paused":true,"state":"taken"}}`), at(commands.Paused, "lab", `{"state":"taken","before":{"paused":true,"by":"uid:0"}}`)},
+		"had been paused by its host, or by this hub before it was restored from a backup; the newest word counts, so it goes on": {at(commands.Paused, "", `{"state":"sent"}`), at(commands.Paused, "", `{"state":"sent","before":{"paused":false,"state":"taken"}}`)},
+		"had been paused by its hub lab: the disk; the newest word counts, so it goes on":                                         {at(commands.Paused, "lab", `{"state":"taken","before":{"paused":true,"by":"lab","reason":"the disk"}}`), at(commands.Running, "lab", `{"state":"taken","before":{"paused":true,"by":"lab","reason":"the disk"}}`)},
+		"had been paused by its hub lab; the newest word counts, so it goes on":                                                   {at(commands.Queued, "lab", `{"state":"taken","before":{"paused":true,"by":"lab"}}`)},
+	} {
+		for _, m := range list {
+			require.Equal(t, want, overruled(m), string(m.Pause))
+		}
+	}
 }
 
 // A terminal shows some characters in two cells, and some in none.

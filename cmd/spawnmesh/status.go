@@ -100,9 +100,9 @@ func (a *app) statusOf(ctx context.Context, c *control.Client, id string, ask bo
 		return err
 	}
 	if v.Hub != "" && v.State != commands.AwaitingInput {
-		return a.statusOnHost(ctx, v)
+		return a.statusOnHost(ctx, c, v)
 	}
-	said, err := a.openOnHub(ctx, c, v.AgentView)
+	said, err := a.reasonsOf(ctx, c, v.AgentView)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func (ws *Workspace) whyState(ctx context.Context, tx *store.Tx, w *Why) error {
 	case t.State == commands.Blocked:
 		return ws.whyParked(ctx, tx, w, "unblock")
 	case t.State == commands.Paused && t.Kind == AgentKind:
-		w.add(commands.CauseState, commands.Line("resume", commands.ShortID(t.ID)), &t.UpdatedAt, nil, "it is paused until somebody resumes it")
+		return ws.whyPausedAgent(ctx, tx, w)
 	case t.State == commands.Paused:
 		return ws.whyParked(ctx, tx, w, "resume")
 	case t.State == commands.InReview:
@@ -64,6 +64,18 @@ func (ws *Workspace) whyParked(ctx context.Context, tx *store.Tx, w *Why, verb s
 	}
 	w.words = words
 	w.add(commands.CauseState, commands.Line("backlog", verb, t.Name()), &t.UpdatedAt, nil, "it is %s%s until somebody %ss it%s", t.State, by, verb, because(commands.OneLine(words)))
+	return nil
+}
+
+// whyPausedAgent says who has paused an agent of a hub, and with which words: its hub or this host, whose word was the newest.
+func (ws *Workspace) whyPausedAgent(ctx context.Context, tx *store.Tx, w *Why) error {
+	t, by, since := w.Task, "", w.Task.UpdatedAt
+	err := tx.QueryRow(ctx, `SELECT ' by ' || CASE p.actor WHEN c.peer THEN c.peer_name ELSE p.actor END, p.reason, p.at
+		FROM tasks t JOIN pauses p ON p.task = t.id AND p.conn = t.conn JOIN connections c ON c.id = p.conn WHERE t.id = $1 AND p.paused`, t.ID).Scan(&by, &w.words, &since)
+	if err != nil && err != pgx.ErrNoRows {
+		return fmt.Errorf("reading who has paused task %s: %w", t.ID, err)
+	}
+	w.add(commands.CauseState, commands.Line("resume", commands.ShortID(t.ID)), &since, nil, "it is paused%s until somebody resumes it%s", by, because(commands.OneLine(w.words)))
 	return nil
 }
 

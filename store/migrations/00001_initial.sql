@@ -1804,7 +1804,7 @@ REVOKE UPDATE, DELETE ON audit_leaves, audit_hashes FROM spawnmesh_engine;
 REVOKE INSERT, UPDATE, DELETE ON transitions, attempts, standing, funds, counted, grants_in_force FROM spawnmesh_engine;
 GRANT SELECT ON transitions, attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
-GRANT SELECT ON connections, grants, grants_in_force, latches, recalled TO spawnmesh_app;
+GRANT SELECT ON connections, grants, grants_in_force, latches, pauses, recalled TO spawnmesh_app;
 GRANT SELECT, INSERT ON outbox TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON sequences, kills TO spawnmesh_app;
 -- It makes keys for claim grants and ends their signing, and changes no secret.
