@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -97,7 +98,8 @@ func triesAgain(b board) {
 
 func lists(b board) {
 	none := "spawnmesh --data-dir " + b.dir + " backlog "
-	require.Equal(b.t, said{"", "no tasks yet; create one: " + none + "create --title TEXT\n", 0}, b.run("backlog", "list"))
+	const others = `(; other workspaces have tasks, or had some lately: .* workspace list, then --workspace NAME)?\n$`
+	require.Regexp(b.t, `^no tasks yet; create one: `+none+`create --title TEXT --workspace lists`+others, b.run("backlog", "list").err)
 	b.create("one", "--phase", "M1", "--lane", "slow")
 	two := b.create("two", "--phase", "M2")
 	b.create("three", "--depends-on", "one,two")
@@ -119,7 +121,11 @@ func lists(b board) {
 	require.Regexp(b.t, `(?m)^one +claimed +0 +\S+ +w +do one$`, table)
 	require.Regexp(b.t, `(?m)^three +ready +2 of 2 tasks +0 .* queued +default +0 +\S{36}$`, wide)
 	require.Equal(b.t, "three\ntwo\none\n", b.do("backlog", "list", "-o", "name"))
-	require.Equal(b.t, said{"", "no such tasks; all of them: " + none + "list\n", 0}, b.run("backlog", "list", "--status", "blocked"))
+	require.Regexp(b.t, `^no such tasks; all of them: `+none+`list --workspace lists`+others, b.run("backlog", "list", "--status", "blocked").err)
+	for _, args := range [][]string{nil, {"--status", "blocked"}, {"--ready-only"}} {
+		elsewhere := b.hand.run("", slices.Concat([]string{"backlog", "list", "--workspace", "nobodys"}, args)...)
+		require.Contains(b.t, elsewhere.err, "; other workspaces have tasks, or had some lately: spawnmesh --data-dir "+b.dir+" workspace list, then --workspace NAME\n")
+	}
 	b.refused(exitMisuse, commands.Validation, "is not one of ready, claimed, blocked, done", "backlog", "list", "--status", "open")
 	b.refused(exitMisuse, commands.Validation, "is not a state of a task", "backlog", "list", "--state", "open")
 	b.refused(exitMisuse, commands.Validation, "from 1 to 1000", "backlog", "list", "--limit", "1001")

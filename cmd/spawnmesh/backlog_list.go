@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,15 +46,20 @@ completed, in the order in which they would be claimed.`,
 // listTasks shows at most limit tasks. Of those in claim order one answer has as many as there can be, and no next.
 func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams, limit int) error {
 	var list []api.BacklogTask
-	more, all, empty := false, ask == api.ListBacklogTasksParams{}, "no such tasks; all of them: "+a.self()+" backlog list"
+	more, all, empty := false, ask == api.ListBacklogTasksParams{}, "no such tasks; all of them: "+a.line("backlog", "list")
 	err := a.asking(ctx, func(ctx context.Context, c *control.Client) (err error) {
 		list, more, err = paged(limit, false, func(cursor string, most int) (control.Items[api.BacklogTask], error) {
 			ask.Cursor, ask.Limit = cursor, &most
 			page, err := control.Answer(c.API().ListBacklogTasksWithResponse(ctx, a.workspace, &ask))
 			return control.Items[api.BacklogTask]{Items: page.Items, Next: page.Next}, err
 		})
-		if err == nil && len(list) == 0 && all {
+		if err != nil || len(list) > 0 {
+			return err
+		}
+		if all {
 			empty, err = a.noTasks(ctx, c)
+		} else {
+			empty += a.otherWorkspaces(ctx, c)
 		}
 		return err
 	})
@@ -70,12 +77,30 @@ func (a *app) listTasks(ctx context.Context, ask api.ListBacklogTasksParams, lim
 	if err := printList(a, tasks, t); err != nil {
 		return err
 	}
-	how := "--limit N"
-	if limit == pageLength && !ask.ReadyOnly {
-		how = "--before ID, of the last of these"
-	}
-	a.sayMore(more, "tasks", how)
+	a.sayMoreTasks(ask.ReadyOnly, limit, len(list), more)
 	return nil
+}
+
+// sayMoreTasks says that there are more tasks than the n of a list, and how they are seen; in claim order there may be more than
+// one answer has.
+func (a *app) sayMoreTasks(ready bool, limit, n int, more bool) {
+	switch {
+	case ready && n == pageLength:
+		fmt.Fprintf(a.err, "there may be more tasks than these: a list in claim order has %d at most; narrow it with --lane, --phase or --owner\n", pageLength)
+	case limit == pageLength:
+		a.sayMore(more, "tasks", "--before ID, of the last of these")
+	default:
+		a.sayMore(more, "tasks", "--limit N")
+	}
+}
+
+// otherWorkspaces says where there may be tasks that a list of this workspace does not have; "" where nowhere, or who asks may not know.
+func (a *app) otherWorkspaces(ctx context.Context, c *control.Client) string {
+	list, err := control.Answer(c.API().ListWorkspacesWithResponse(ctx))
+	if err != nil || !slices.ContainsFunc(list.Items, func(w api.Workspace) bool { return w.Name != a.workspace }) {
+		return ""
+	}
+	return "; other workspaces have tasks, or had some lately: " + a.line("workspace", "list") + ", then --workspace NAME"
 }
 
 // noTasks says that no task is listed, and how many are archived.
@@ -86,7 +111,7 @@ func (a *app) noTasks(ctx context.Context, c *control.Client) (string, error) {
 	case err != nil:
 		return "", err
 	case len(got.Items) == 0:
-		return "no tasks yet; create one: " + a.self() + " backlog create --title TEXT", nil
+		return "no tasks yet; create one: " + a.line("backlog", "create", "--title", "TEXT") + a.otherWorkspaces(ctx, c), nil
 	}
 	return a.onlyArchived("tasks", len(got.Items), got.Next != "", "backlog", "list", "--archived"), nil
 }
