@@ -200,6 +200,30 @@ func TestEveryRoomSaysWhatItIs(t *testing.T) {
 	}
 }
 
+// The coverage page names methods where something is done, as in Backlog.Sweep.
+func TestTheCoverageNamesMethodsThatAreThere(t *testing.T) {
+	page, err := os.ReadFile("../../docs/coverage.md")
+	require.NoError(t, err)
+	methods := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func \(\w+ \*?(\w+)\) (\w+)\(`)
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, found := range declared.FindAllSubmatch(text, -1) {
+			methods[string(found[1])+"."+string(found[2])] = true
+		}
+		return err
+	}))
+
+	named := regexp.MustCompile("`(?:[a-z]+\\.)?([A-Z]\\w*\\.[A-Z]\\w*)`").FindAllSubmatch(page, -1)
+	require.NotEmpty(t, named)
+	for _, found := range named {
+		require.True(t, methods[string(found[1])], "%s is no method", found[1])
+	}
+}
+
 // The coverage page is worth as much as the tests it names.
 func TestDocsNameTestsThatExist(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
