@@ -23,7 +23,7 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 		e.Outcome = commands.Parked
 	}
 	e.Exit.Breach, e.Why = breachOf(x)
-	s.endedByOverrun(ctx, r, &e)
+	s.endedByOverrun(ctx, r, x.Reason, &e)
 	e.Isolation, r.ran = r.level, x.StartedAt
 	e.Word = s.wordOf(ctx, r)
 	if x.Damage == nil {

@@ -29,6 +29,8 @@ type run struct {
 	over    bool               // its end is recorded
 	start   *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
 	found   bool               // its directory was there before it was claimed
+	forgot  bool               // the database may not know what was done to it: it was restored from a backup since its agent began
+	later   bool               // an attempt after it has begun before that restore
 	from    time.Time          // when this process asked for its claim; zero = an earlier one did
 	ran     time.Time          // when its agent started, once it has ended; zero = it did not, or nobody knows
 	since   supervisor.Instant // no later than its claim was; 0 = not known

@@ -79,8 +79,8 @@ func (s *Spoke) tellOverrun(ctx context.Context, o backlog.Overrun) {
 }
 
 // endedByOverrun makes a failure of the end of an attempt that was ended as it overran its estimate: it may run again as its order
-// says. One that ends well in the time that it was given has completed.
-func (s *Spoke) endedByOverrun(ctx context.Context, r *run, e *backlog.End) {
+// says. One that ends well in the time that it was given has completed. The record tells of it, why, where the database has forgotten it.
+func (s *Spoke) endedByOverrun(ctx context.Context, r *run, why string, e *backlog.End) {
 	if e.Outcome != commands.AttemptKilled || r.spec.EstimateMS == 0 {
 		return
 	}
@@ -89,7 +89,7 @@ func (s *Spoke) endedByOverrun(ctx context.Context, r *run, e *backlog.End) {
 		s.Log.ErrorContext(ctx, "looking whether an agent was ended as it overran its estimate; it counts as killed", "id", r.fence.Task, "err", err)
 	}
 	switch {
-	case !over:
+	case !over && !(r.forgot && why == overrunWhy):
 	case endedWell(*e):
 		e.Outcome = commands.Succeeded
 	default:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -125,6 +126,7 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 		pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task})
 		if past := pasts[r.fence.Task]; err == nil && !past.Asked {
 			r.begun = r.begun || r.fence.Attempt <= past.Begun
+			r.later = r.forgot && r.fence.Attempt < max(past.Begun, s.backlog.Found(r.fence.Task))
 			return true
 		}
 		if err != nil && ctx.Err() == nil {
@@ -137,6 +139,22 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 			return false
 		case <-time.After(200 * time.Millisecond):
 		}
+	}
+}
+
+// believe sorts the end of an attempt that the database may not know to have been told to end: its record is believed. An agent that
+// has made that itself forgoes the attempts that would follow.
+func (s *Spoke) believe(ctx context.Context, r *run, x *supervisor.Exit) {
+	if !r.forgot || x.Outcome != supervisor.Killed && x.Outcome != supervisor.TimedOut {
+		return
+	}
+	s.Log.InfoContext(ctx, "an attempt was ended after the backup that this spoke was restored from, as its record says", "id", r.fence.Task, "attempt", r.fence.Attempt, "outcome", x.Outcome, "why", x.Reason)
+	switch {
+	case x.Reason == overrunWhy: // a failure
+	case r.later || x.Reason == leaseWhy: // nobody wanted the end of its task
+		x.Outcome, x.Reason = supervisor.Lost, "it was ended before this spoke was restored from a backup: "+x.Reason
+	case x.Reason == (backlog.KillRun{Cancel: true}).Why() && x.Code == 0 && x.Signal == "":
+		x.Outcome = supervisor.Exited // it has completed in the time that it was given
 	}
 }
 

@@ -98,6 +98,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		if !s.recalled(ctx, r) {
 			return
 		}
+		s.believe(ctx, r, exit)
 		if exit.Outcome == supervisor.NeverStarted && r.begun {
 			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
 		}
@@ -245,6 +246,9 @@ func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
 	return start
 }
 
+// leaseWhy is what the record of an agent says that is ended because its fence no longer holds.
+const leaseWhy = "the lease was lost"
+
 // attend waits for the agent's end, and ends it when a kill comes or when the
 // fence no longer holds. Kills run beside it: a later one hastens an earlier
 // one, and a stop is heard; what this process leaves undone the shim finishes. However
@@ -282,12 +286,12 @@ func (s *Spoke) attend(ctx context.Context, r *run, agent *supervisor.Agent) {
 		case <-lost:
 			lost = nil
 			kills.Go(func() {
-				grace, cause := time.Duration(0), metrics.ByLease
+				why, grace, cause := leaseWhy, time.Duration(0), metrics.ByLease
 				if k, ok, err := s.backlog.PendingKill(here, r.fence.Task); err == nil && ok { // a kill takes the fence
-					grace, cause = k.Grace, metrics.ByOrder
+					why, grace, cause = k.Why(), k.Grace, metrics.ByOrder
 				}
 				count(cause)
-				kill("the lease was lost", grace)
+				kill(why, grace)
 			})
 		}
 	}

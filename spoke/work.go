@@ -121,6 +121,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 			s.Log.WarnContext(ctx, "the directory of an attempt was there before it; nothing is started in it", "id", c.Fence.Task, "attempt", c.Fence.Attempt, "directory", r.dir)
 		}
 		if r.begun || r.found {
+			r.forgot = s.backlog.Restored()
 			s.attempts.Go(func() { s.takeOver(late, r) })
 		} else {
 			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
@@ -231,7 +232,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 			continue
 		}
 		taken++
-		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, bootID: o.BootID,
+		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, forgot: o.Forgot, bootID: o.BootID,
 			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age)}
 		if o.Started { // else nobody has seen its agent
 			r.seen = o.Renewed
@@ -286,7 +287,7 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 	user, former := s.usersOf(r)
 	return supervisor.Adopt(ctx, r.control(), supervisor.Known{
 		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
-		User: user, Former: former, Began: r.begun, Killed: killed, Over: timeout > 0 && r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout),
+		User: user, Former: former, Began: r.begun, Killed: killed || r.forgot, Over: timeout > 0 && (r.forgot || r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout)),
 		Found: r.found && r.fence.Attempt > 1, // an earlier attempt of the task may have made it
 	})
 }

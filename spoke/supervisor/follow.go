@@ -110,7 +110,7 @@ func (a *Agent) settle(ctx context.Context) (*Exit, error) {
 // of our own child the kernel says how it ended.
 func (a *Agent) witness() witness {
 	a.mu.Lock()
-	w := witness{began: true, killed: a.killed, over: a.saved.Timeout > 0 && Boottime() >= a.run.Begun.Add(a.saved.Timeout+a.run.Pause.Total(Boottime()))}
+	w := witness{began: true, killed: a.killed || a.saved.seen.killed, over: a.saved.Timeout > 0 && Boottime() >= a.run.Begun.Add(a.saved.Timeout+a.run.Pause.Total(Boottime()))}
 	a.mu.Unlock()
 	if a.child {
 		if a.state == nil {

@@ -57,8 +57,8 @@ type Known struct {
 	// Former is a user that the agent may have where User is zero, and that may be another's by now: while
 	// anything runs as it the attempt is not over, and only that is ended which has the marker. 0 = none.
 	Former int64
-	// Began says that the agent was started, Killed that its kill was ordered, Over
-	// that its time was over: a record that says so is not believed without.
+	// Began says that the agent was started, Killed that its kill was ordered or may have been, Over
+	// that its time was over or may have been: a record that says so is not believed without.
 	Began, Killed, Over bool
 	// Found says that the directory was there before the attempt: its record counts
 	// for nothing.

@@ -4,8 +4,8 @@ package supervisor
 // in the directory may be the agent's, so it decides nothing that contradicts that.
 type witness struct {
 	began  bool // the agent was started
-	killed bool // its kill was ordered
-	over   bool // its time was over
+	killed bool // its kill was ordered, or may have been: the spoke knows less than its record
+	over   bool // its time was over, or may have been
 	broken bool // the shim did not end by itself: its record is not the last word
 	whole  bool // the shim ended by itself, so its record is its own
 }

@@ -37,6 +37,7 @@ type OpenAttempt struct {
 	Fence   Fence // the one that may write now: after a kill, the killer's
 	Owner   string
 	Started bool
+	Forgot  bool // what was done to it may not be known here: this database was restored from a backup since
 	BootID  string
 	Shim    Shim
 	Age     time.Duration // since the claim, without what its agent stood still
@@ -57,7 +58,7 @@ func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAt
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
 			var a OpenAttempt
 			var spec []byte
-			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Renewed, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
+			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.Forgot, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Renewed, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
 				return a, err
 			}
 			return a, json.Unmarshal(spec, &a.Spec)
