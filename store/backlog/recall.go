@@ -70,7 +70,25 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := r.noteWords(ctx, tx); err != nil {
 		return err
 	}
-	return r.goOn(ctx, tx)
+	if err := r.goOn(ctx, tx); err != nil {
+		return err
+	}
+	return b.finishRecalled(ctx, tx, r.cancelled)
+}
+
+// finishRecalled makes the attempts that had begun of tasks that their asker recalls as cancelled the last ones: they may finish.
+func (b *Backlog) finishRecalled(ctx context.Context, tx *store.Tx, tasks []string) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	if _, err := b.openBegun(ctx, tx, tasks); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `UPDATE leases SET reason = $2 WHERE task = ANY ($1::uuid[]) AND reason = ''`, tasks, string(commands.CancelRequested))
+	if err != nil {
+		return fmt.Errorf("making attempts the last ones as their asker recalls: %w", err)
+	}
+	return nil
 }
 
 // answersOf lets what is told of tasks answer the orders that their asker knows: it may
@@ -133,19 +151,20 @@ func holdRecalled(ctx context.Context, tx *store.Tx, conn string, list []command
 
 // recalling sorts what was recalled by what follows from it.
 type recalling struct {
-	conn     string
-	restored time.Time // see [store.Tx.RestoredAt]
-	here     map[string]heldTask
-	words    []recalledWord
-	paused   []string      // tasks that wait here, and are not to
-	ran      []PausedAgent // that are paused here, and have begun an attempt that is not known here
-	answered []string      // tasks whose agents went on, in a later attempt too
-	ended    []commands.TaskStanding
-	leased   []closing // of these, the attempts that are open here
-	lost     []Moved   // of which nothing is here
-	begun    attempts  // that had started, and may run
-	over     attempts  // that have ended, of tasks that are not here
-	forward  attempts  // of tasks that wait, the last ones that are over
+	conn      string
+	restored  time.Time // see [store.Tx.RestoredAt]
+	here      map[string]heldTask
+	words     []recalledWord
+	paused    []string      // tasks that wait here, and are not to
+	ran       []PausedAgent // that are paused here, and have begun an attempt that is not known here
+	answered  []string      // tasks whose agents went on, in a later attempt too
+	cancelled []string      // tasks whose agents may finish, and have no other attempt
+	ended     []commands.TaskStanding
+	leased    []closing // of these, the attempts that are open here
+	lost      []Moved   // of which nothing is here
+	begun     attempts  // that had started, and may run
+	over      attempts  // that have ended, of tasks that are not here
+	forward   attempts  // of tasks that wait, the last ones that are over
 }
 
 type attempts struct {
@@ -193,6 +212,9 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 
 // wentOn sorts a task with an attempt that has begun by how its agent stands.
 func (r *recalling) wentOn(h heldTask, s commands.TaskStanding) {
+	if s.Reason == commands.CancelRequested {
+		r.cancelled = append(r.cancelled, s.Task)
+	}
 	r.word(h, s, false)
 	if !h.leased && h.state == commands.Paused {
 		r.ran = append(r.ran, PausedAgent{s.Task, s.Attempt})
