@@ -96,7 +96,7 @@ func TestABubbleOnDemand(t *testing.T) {
 	}
 	require.Equal(t, commands.Failed, v.State)
 	require.Equal(t, 3, *v.ExitCode, "%s", m.Stdout(t, task, true))
-	require.Equal(t, "x\nhome\ntmp\nwork\n", m.Stdout(t, task, true))
+	require.Equal(t, "x\ndoor\nhome\ntmp\nwork\n", m.Stdout(t, task, true))
 	require.Contains(t, v.Isolation, commands.IsolationBubble)
 	order.Spawn.Capabilities = nil
 	v = m.Wait(t, m.Order(t, order))

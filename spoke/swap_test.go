@@ -2,6 +2,7 @@ package spoke_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,6 +36,16 @@ func world(t *testing.T, dirs ...string) {
 // does not: they run in the directory that was judged, or not at all.
 func TestADirectoryThatIsSwappedOpensNothing(t *testing.T) {
 	t.Parallel()
+	for name, demands := range map[string][]string{"as the host confines": nil, "in a bubble": commands.IsolationCapabilities(commands.IsolationBubble)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireSwappedOpensNothing(t, demands)
+		})
+	}
+}
+
+func requireSwappedOpensNothing(t *testing.T, demands []string) {
+	t.Helper()
 	top, err := os.MkdirTemp("/var/tmp", "swapped") // agents may write to /dev/shm
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(top)) })
@@ -46,6 +57,11 @@ func TestADirectoryThatIsSwappedOpensNothing(t *testing.T) {
 	hostile := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: spawn})
 	meshtest.Await(t, "that it swaps", func() bool { _, err := os.Stat(filepath.Join(spawn.Dir, "swapping")); return err == nil })
 	victim := shell(`pwd -P; echo x >` + private + `/opened && echo opened; true`)
+	victim.Capabilities = demands
+	if _, err := exec.LookPath("bwrap"); err != nil && demands != nil {
+		require.Equal(t, commands.CapabilityMissing, m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: victim})).Reason, "the package bubblewrap is not here")
+		return
+	}
 	victim.Dir = filepath.Join(area, "proj")
 	started := 0
 	for range 10 {
@@ -65,7 +81,12 @@ func TestADirectoryThatIsSwappedOpensNothing(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, hostile).State)
 	require.NoFileExists(t, filepath.Join(private, "opened"))
 	require.Zero(t, openHere(t, filepath.Join(area, "proj"))+openHere(t, filepath.Join(area, "other")))
-	require.Positive(t, started)
+	if demands == nil { // bubblewrap starts nothing where it sees a swap
+		require.Positive(t, started)
+	}
+	last := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: victim}) // each round of swaps ends as it began
+	require.Equal(t, commands.Completed, m.Wait(t, last).State)
+	require.Equal(t, victim.Dir+"\n", m.Stdout(t, last, true))
 	m.Check(t)
 }
 
