@@ -84,6 +84,7 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"an end of an attempt of that": &Ended{Task: task, Attempt: 1, Outcome: Released, State: Queued, At: -1},
 		"an end by a kill of that":     &Killed{Task: task, State: Cancelled, At: math.MaxInt64},
 		"a state at that time":         &TaskState{Task: task, State: Running, At: math.MaxInt64},
+		"a next attempt at that time":  &TaskState{Task: task, State: Queued, At: 1, Next: math.MaxInt64},
 	} {
 		require.Equal(t, Validation, CodeOf(bad.Validate()), name)
 	}

@@ -65,6 +65,7 @@ type TaskState struct {
 	Reason  Reason `json:"reason,omitempty"`
 	Attempt int    `json:"attempt"`
 	At      int64  `json:"at"`
+	Next    int64  `json:"next,omitempty"` // ms since 1970: the next attempt follows no earlier, in place of what the end of the last one said; 0 = as that said
 
 	Reasons []TaskReason `json:"reasons,omitempty"` // what keeps it from starting, as the host sees it, or what it is at
 }
@@ -209,7 +210,7 @@ func (b *Killed) Validate() error {
 
 // Validate checks b.
 func (b *TaskState) Validate() error {
-	if err := checkTimes(b.At); err != nil {
+	if err := checkTimes(b.At, b.Next); err != nil {
 		return err
 	}
 	if err := checkReasons(b.Reasons); err != nil {

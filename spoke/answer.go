@@ -33,7 +33,7 @@ func news(m backlog.Moved) commands.Body {
 	case m.Before:
 		return nil
 	case m.Stands:
-		return &commands.TaskState{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, At: m.At}
+		return &commands.TaskState{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, At: m.At, Next: m.Next}
 	case m.Question != nil:
 		return m.Question
 	case m.Answered != nil:

@@ -33,6 +33,7 @@ type fold struct {
 	accepted bool
 	saidAt   said
 	ends     []*commands.Ended // of attempts
+	next     int64             // when the attempt after attempt follows, as said since its end, in ms since 1970; 0 = nothing was
 	policy   string            // of the newest report that names one
 	confined string            // isolation of the newest report that names one
 }
@@ -97,6 +98,9 @@ func (f *folds) add(m *Incoming) {
 			x.ends = append(x.ends, b)
 		}
 		x.set(newest, b.State, b.Reason, b.Attempt)
+		if newest {
+			x.next = 0
+		}
 	case *commands.Question:
 		x.set(newest, commands.AwaitingInput, "", b.Attempt)
 	case *commands.Answered:
@@ -104,6 +108,9 @@ func (f *folds) add(m *Incoming) {
 	case *commands.TaskState: // of an agent that was paused, goes on, or was cancelled and may finish
 		if !b.State.Terminal() { // else the result says more
 			x.set(newest, b.State, b.Reason, b.Attempt)
+		}
+		if newest {
+			x.next = b.Next
 		}
 	case *commands.RefusedBody:
 		x.decided(newest, b.Policy)
@@ -182,7 +189,7 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 
 // maxAnswers bounds the messages about one command that are acted on, but for its first end. Of an honest spoke there are some
 // 1,700 at most: two of each of 301 attempts (the first, and 100 each after failures, losses and limits of its account), two of each of 100
-// pauses, 100 of words about pauses that change nothing, 400 that its agent asks, as many of what became of these, that it was accepted, and its end.
+// pauses, 100 of words about pauses that change nothing, 400 that its agent asks, as many of what became of these, that it was accepted, and its end. Besides, each time that the clock of its host is set back while it waits for its next attempt.
 const maxAnswers = 2000
 
 func foldAll(batch []*Incoming) *folds {
@@ -202,13 +209,15 @@ const moveMirrors = `
 	WITH u AS (
 		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20
 			AND NOT (u.final IS NOT NULL AND EXISTS (SELECT FROM mirrors m WHERE m.command = u.command AND (m.conn = u.conn) IS TRUE AND m.final_digest IS NULL)) AS excess
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[])
-			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, n)
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[], $22::bigint[])
+			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, next, n)
 	), old AS (
 		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 			u.state IS DISTINCT FROM m.state::text AS news,
-			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.ends,
+			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.next,
+			CASE WHEN u.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || coalesce((
+				SELECT jsonb_agg(e ORDER BY n) FROM jsonb_array_elements(u.ends) WITH ORDINALITY AS x (e, n) WHERE NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', e->'attempt'))), '[]') END AS attempts,
 			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
 		FROM u JOIN mirrors m ON m.command = u.command AND (m.conn = u.conn) IS TRUE AND encode(m.command_digest, 'hex') = u.digest
 			AND u.about IN ('', m.task::text)
@@ -226,8 +235,8 @@ const moveMirrors = `
 			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
 				THEN m.refusals || (o.refusal - 'task' || jsonb_build_object('conn', m.conn, 'spoke', $16::text, 'at', clock_timestamp())) ELSE m.refusals END,
-			attempts = CASE WHEN o.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || coalesce((
-				SELECT jsonb_agg(e ORDER BY n) FROM jsonb_array_elements(o.ends) WITH ORDINALITY AS x (e, n) WHERE NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', e->'attempt'))), '[]') END,
+			attempts = CASE WHEN o.forward AND o.next > 0 THEN coalesce((
+				SELECT jsonb_agg(CASE (e->>'attempt')::bigint WHEN o.attempt THEN e || jsonb_build_object('next', o.next) ELSE e END ORDER BY n) FROM jsonb_array_elements(o.attempts) WITH ORDINALITY AS x (e, n)), '[]') ELSE o.attempts END,
 			policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 			isolation = CASE WHEN o.isolation <> '' AND (o.seq > m.last_seq OR m.isolation = '') THEN o.isolation ELSE m.isolation END,
 			attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
@@ -251,7 +260,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	}
 	c := f.columns()
 	rows, err := tx.Query(ctx, moveMirrors,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation, c.next)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -371,6 +380,7 @@ type foldColumns struct {
 	result                      []*commands.Result
 	final                       [][]byte
 	ends                        []*endsOf // nil: none
+	next                        []int64
 }
 
 // endsOf travels as one JSON value.
@@ -392,7 +402,7 @@ func (f *folds) columns() foldColumns {
 		if len(x.ends) > 0 {
 			ends = &endsOf{x.ends}
 		}
-		c.ends = append(c.ends, ends)
+		c.ends, c.next = append(c.ends, ends), append(c.next, x.next)
 		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, x.result), append(c.final, x.final)
 	}
 	return c

@@ -58,14 +58,15 @@ func TestAnAccountThatMetItsLimitWaits(t *testing.T) {
 	require.Zero(t, p.Spoke.Count(t, `SELECT count(*) FROM account_limits`))
 }
 
-// What a clock that was ahead made wait waits for its time, and not for as much longer as the clock was ahead.
+// What a clock that was ahead made wait waits for its time, and not for as much longer as the clock was ahead; who asked for it is told.
 func TestALimitThatAnEarlyClockHasSetIsBounded(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	p.paidBy(t, "claude")
+	task := p.paidBy(t, "claude")
 	c := p.claim(t, 1)[0]
 	p.start(t, c)
 	require.True(t, p.end(t, c.Fence, commands.Parked))
+	p.toHub(t)
 	named := p.paidBy(t, "") // for a moment that somebody has named
 	require.NoError(t, p.Spoke.Exec(`WITH gone AS (DELETE FROM ready WHERE task = $1 RETURNING task, workspace, lane) INSERT INTO due (task, workspace, lane, at) SELECT task, workspace, lane, now() + interval '1 day' FROM gone`, named))
 	require.NoError(t, p.Spoke.Exec(`UPDATE tasks SET not_before = not_before + interval '1 hour' WHERE not_before IS NOT NULL`))
@@ -79,6 +80,10 @@ func TestALimitThatAnEarlyClockHasSetIsBounded(t *testing.T) {
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM account_limits a JOIN due d ON d.task = a.task AND d.at = a.until JOIN tasks t ON t.id = d.task AND t.not_before = d.at
 		WHERE a.until BETWEEN now() + interval '2 minutes' AND now() + interval '5 minutes' AND a.since <= now() AND d.made_at <= now()`))
 	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM due WHERE task = $1 AND at > now() + interval '24 hours'`, named))
+	p.toHub(t)
+	ends := p.Mirror(t, task).Attempts
+	require.Len(t, ends, 1)
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND floor(extract(epoch FROM not_before) * 1000) = $2`, task, ends[0].Next), "its hub is told anew")
 }
 
 // A limit of an account is the longest of those that its agents met.

@@ -150,7 +150,7 @@ func (b *Backlog) letFinish(ctx context.Context, tx *store.Tx, k Kill) (*KillRun
 	}
 	if !paused {
 		if first && conn != "" {
-			_, err = b.tellPause(ctx, tx, k.Task)
+			_, err = b.tellStanding(ctx, tx, k.Task)
 		}
 		return nil, err
 	}

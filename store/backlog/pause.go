@@ -65,7 +65,7 @@ func (b *Backlog) Pause(ctx context.Context, tx *store.Tx, p Pause) (state comma
 		case known == already:
 			err = b.tellAgain(ctx, tx, p.Task, conn)
 		case known == doubtful: // else a resume that follows before it is proven would find nothing to tell
-			state, err = b.tellPause(ctx, tx, p.Task)
+			state, err = b.tellStanding(ctx, tx, p.Task)
 		}
 		return state, run, err
 	case p.Paused == (state == commands.Paused):
@@ -74,7 +74,7 @@ func (b *Backlog) Pause(ctx context.Context, tx *store.Tx, p Pause) (state comma
 	if err := b.pauseWaiting(ctx, tx, p); err != nil {
 		return "", nil, err
 	}
-	state, err = b.tellPause(ctx, tx, p.Task)
+	state, err = b.tellStanding(ctx, tx, p.Task)
 	return state, nil, err
 }
 
@@ -219,19 +219,20 @@ func (b *Backlog) tellAgain(ctx context.Context, tx *store.Tx, task, conn string
 		return fmt.Errorf("counting what is told of the pauses of task %s: %w", task, err)
 	}
 	if tag.RowsAffected() > 0 {
-		_, err = b.tellPause(ctx, tx, task)
+		_, err = b.tellStanding(ctx, tx, task)
 	}
 	return err
 }
 
-// tellPause tells who asked for a task how it stands now, which it returns.
-func (b *Backlog) tellPause(ctx context.Context, tx *store.Tx, task string) (commands.State, error) {
+// tellStanding tells who asked for a task how it stands now, which it returns, and until when it waits for its next attempt.
+func (b *Backlog) tellStanding(ctx context.Context, tx *store.Tx, task string) (commands.State, error) {
 	m := Moved{Task: task, Stands: true}
-	err := tx.QueryRow(ctx, statement("told_pause"), task).Scan(&m.State, &m.Reason, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &m.Asked.Digest, &m.At)
+	var next *time.Time
+	err := tx.QueryRow(ctx, statement("told_pause"), task).Scan(&m.State, &m.Reason, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &m.Asked.Digest, &m.At, &next)
 	if err != nil {
 		return "", fmt.Errorf("looking up task %s: %w", task, err)
 	}
-	if m.Conn == "" {
+	if m.Next = millis(next); m.Conn == "" {
 		return m.State, nil
 	}
 	return m.State, b.moved(ctx, tx, []Moved{m})
@@ -272,7 +273,7 @@ func (b *Backlog) MarkPaused(ctx context.Context, r PauseRun) (held bool, err er
 			action = "task.paused"
 		}
 		tx.Audit(store.AuditRow{Actor: "self", Action: action, Object: r.Fence.Task})
-		_, err = b.tellPause(ctx, tx, r.Fence.Task)
+		_, err = b.tellStanding(ctx, tx, r.Fence.Task)
 		return err
 	})
 	return held, err

@@ -101,7 +101,7 @@ func (b *Backlog) Ask(ctx context.Context, f Fence, i Inquiry) (q Question, err 
 		if err := b.moved(ctx, tx, []Moved{m}); err != nil || !still {
 			return err
 		}
-		_, err = b.tellPause(ctx, tx, f.Task) // it was on its way when its agent was made to stand still
+		_, err = b.tellStanding(ctx, tx, f.Task) // it was on its way when its agent was made to stand still
 		return err
 	})
 	return q, err

@@ -108,9 +108,16 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 }
 
 // waitAnew bounds what a clock that was ahead has made wait, and was set back since: else a back-off is as much longer as it was ahead.
+// Who asked for an agent was told until when it waits, and is told anew.
 func (b *Backlog) waitAnew(ctx context.Context) error {
 	return b.db.Tx(ctx, "bounding what waits by a clock that was ahead", func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.Exec(ctx, statement("wait_anew"), sweepBatch)
+		tasks, err := collect[string](tx.Query(ctx, statement("wait_anew"), sweepBatch))
+		slices.Sort(tasks)
+		for _, task := range tasks {
+			if err == nil && task != "" { // else nobody asked for it
+				_, err = b.tellStanding(ctx, tx, task)
+			}
+		}
 		return err
 	})
 }

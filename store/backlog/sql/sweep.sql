@@ -69,4 +69,4 @@ WITH ahead AS MATERIALIZED (
 ), accounts AS (
     UPDATE account_limits SET until = now() + (until - since), since = now() WHERE since > now()
 )
-UPDATE tasks t SET not_before = w.at, updated_at = clock_timestamp() FROM waiting w WHERE t.id = w.task
+UPDATE tasks t SET not_before = w.at, updated_at = clock_timestamp() FROM waiting w WHERE t.id = w.task RETURNING CASE WHEN t.conn IS NOT NULL AND t.attempt > 0 THEN t.id::text ELSE '' END
