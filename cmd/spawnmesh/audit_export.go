@@ -3,9 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
 
 func (a *app) auditExportCommand() *cobra.Command {
@@ -21,7 +23,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 		Long: `Write the audit as lines of JSON: the newest checkpoint with the public key of the
 instance, each leaf of the tree with its row, and the end. Of rows that retention has
 removed there is the hash. It needs no running hub or spoke. FILE must not be there
-yet.`,
+yet; it appears when it is whole.`,
 		Example: "  spawnmesh audit export audit.jsonl\n  spawnmesh audit export - | gzip >audit.jsonl.gz",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error { return a.exportAudit(ctx, c.API(), args[0]) })
@@ -29,18 +31,40 @@ yet.`,
 	}
 }
 
-func (a *app) exportAudit(ctx context.Context, c *api.ClientWithResponses, name string) (err error) {
-	var out io.Writer = a.out
-	if name != "-" {
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return misuse("writing the audit: %v", err)
-		}
-		defer f.Close()
-		out = f
+func (a *app) exportAudit(ctx context.Context, c *api.ClientWithResponses, name string) error {
+	if name == "-" {
+		_, err := writeAudit(ctx, c, a.out)
+		return err
 	}
-	w := bufio.NewWriter(out)
 	rows := 0
+	err := fsync.Create(name, func(out io.Writer) (err error) {
+		rows, err = writeAudit(ctx, c, out)
+		return err
+	})
+	if file, ok := errors.AsType[*fs.PathError](err); ok {
+		return notExported(name, file)
+	}
+	if err != nil {
+		return err
+	}
+	a.did("%s was written; see: %s", name, a.line("audit", "verify", name))
+	if a.forPeople() {
+		fmt.Fprintf(a.out, "%s with %d leaves; see: %s\n", name, rows, a.line("audit", "verify", name))
+	}
+	return nil
+}
+
+// notExported says why the file has no audit: what was named, or what the disk did.
+func notExported(name string, err *fs.PathError) error {
+	if err.Op == "write" || err.Op == "sync" || err.Op == "close" {
+		return fmt.Errorf("writing the audit to %s, which was not made: %w", name, err.Err)
+	}
+	return misuse("writing the audit: %v", err)
+}
+
+// writeAudit writes the whole audit, and returns how many leaves it has.
+func writeAudit(ctx context.Context, c *api.ClientWithResponses, out io.Writer) (rows int, err error) {
+	w := bufio.NewWriter(out)
 	err = readAudit(ctx, c, func(l auditLine) error {
 		if l.Leaf != nil {
 			rows++
@@ -50,13 +74,7 @@ func (a *app) exportAudit(ctx context.Context, c *api.ClientWithResponses, name 
 	if err == nil {
 		err = w.Flush()
 	}
-	if err == nil && name != "-" {
-		a.did("%s was written; see: %s", name, a.line("audit", "verify", name))
-		if a.forPeople() {
-			fmt.Fprintf(a.out, "%s with %d leaves; see: %s\n", name, rows, a.line("audit", "verify", name))
-		}
-	}
-	return err
+	return rows, err
 }
 
 func (a *app) auditCheckpointsCommand() *cobra.Command {

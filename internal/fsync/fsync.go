@@ -5,9 +5,11 @@ package fsync
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Replace writes a file whole, whether it was there or not: whoever reads it finds the
@@ -23,14 +25,56 @@ func Replace(path string, text []byte, mode fs.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(draft, path)
-	}
-	if err != nil {
-		return fmt.Errorf("replacing %s: %w", path, errors.Join(err, os.Remove(draft)))
+	if err := finish(f, path, func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+		return fmt.Errorf("replacing %s: %w", path, err)
 	}
 	return Dir(filepath.Dir(path))
+}
+
+// Create writes a file that is not there yet, for its owner alone: it has its name when fill has written it whole. When Create has
+// returned nil it survives a power failure; what fails leaves nothing. What is there already is [fs.ErrExist].
+func Create(path string, fill func(io.Writer) error) error {
+	if err := absent(path); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".new-")
+	if err != nil {
+		return err
+	}
+	err = finish(f, path, func(w io.Writer) error {
+		if err := fill(w); err != nil {
+			return err
+		}
+		return absent(path) // it may have been made meanwhile
+	})
+	if err != nil {
+		return err
+	}
+	return Dir(filepath.Dir(path))
+}
+
+// absent is [fs.ErrExist] where something has the name path.
+func absent(path string) error {
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = &fs.PathError{Op: "create", Path: path, Err: syscall.EEXIST}
+	}
+	return err
+}
+
+// finish fills a draft, and gives it the name path when it is on the disk; one that cannot be finished is removed.
+func finish(draft *os.File, path string, fill func(io.Writer) error) error {
+	err := fill(draft)
+	if err = errors.Join(err, draft.Sync(), draft.Close()); err == nil {
+		err = os.Rename(draft.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(draft.Name()))
+	}
+	return nil
 }
 
 // Dir writes the entries of a directory to the disk.

@@ -1,6 +1,9 @@
 package fsync_test
 
 import (
+	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -60,6 +63,48 @@ func TestWhatCannotBeReplacedStays(t *testing.T) {
 			require.ErrorContains(t, err, "replacing "+path)
 			require.DirExists(t, there)
 			require.NoFileExists(t, path+".new")
+		})
+	}
+}
+
+// A file that is made has its name when it is whole; where that fails, or its name is taken, nothing is left beside what was there.
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	write := func(w io.Writer) error { _, err := io.WriteString(w, "whole"); return err }
+	full := errors.New("the disk is full")
+	for name, c := range map[string]struct {
+		there string
+		fill  func(path string) func(io.Writer) error
+		text  string
+		want  error
+	}{
+		"a new file":        {"", func(string) func(io.Writer) error { return write }, "whole", nil},
+		"one that is there": {"theirs", func(string) func(io.Writer) error { return write }, "theirs", fs.ErrExist},
+		"half of it written": {"", func(string) func(io.Writer) error {
+			return func(w io.Writer) error { return errors.Join(write(w), full) }
+		}, "", full},
+		"made by another meanwhile": {"", func(path string) func(io.Writer) error {
+			return func(w io.Writer) error { return errors.Join(write(w), os.WriteFile(path, []byte("theirs"), 0o600)) }
+		}, "theirs", fs.ErrExist},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "file")
+			if c.there != "" {
+				require.NoError(t, os.WriteFile(path, []byte(c.there), 0o600))
+			}
+
+			err := fsync.Create(path, c.fill(path))
+
+			require.ErrorIs(t, err, c.want)
+			entries, err := os.ReadDir(filepath.Dir(path))
+			require.NoError(t, err)
+			if c.text == "" {
+				require.Empty(t, entries)
+				return
+			}
+			require.Len(t, entries, 1)
+			require.Equal(t, c.text, read(t, path))
 		})
 	}
 }
