@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -120,10 +121,25 @@ func (db *DB) OrderAnswer(ctx context.Context, a commands.Answer) error {
 			return err
 		}
 		command := tx.Send(Draft{Conn: conn, Body: &a, Life: min(min(max(time.Until(q.Deadline), 0), commands.MaxQuestionFor)+10*time.Minute, commands.MaxQuestionFor-time.Hour)})
-		tx.Audit(AuditRow{Actor: a.By, Action: "task.answer_ordered", Object: a.Task, Why: strings.TrimSuffix(fmt.Sprintf("%q: %s", commands.Clip(a.Answer), a.Reason), ": "), Conn: conn})
+		tx.Audit(AuditRow{Actor: a.By, Action: "task.answer_ordered", Object: a.Task, Why: OfAnswer(a, ""), Conn: conn})
 		_, err = tx.Exec(ctx, `UPDATE inquiries SET sent = $3, command = $4 WHERE conn = $1 AND id = $2`, conn, a.Question, Sent{Answer: a.Answer, By: a.By, Reason: a.Reason, At: time.Now().UTC()}, command)
 		return err
 	})
+}
+
+// OfAnswer says for the audit which question was closed, by its short id, and with what: the audit stays when the question is gone. by is
+// who has answered, where the actor of the row is another.
+func OfAnswer(a commands.Answer, by string) string {
+	words := []string{commands.ShortID(a.Question)}
+	if a.Answer != "" {
+		words = append(words, strconv.Quote(commands.Clip(a.Answer)))
+	}
+	for _, w := range []string{by, a.Reason} {
+		if w != "" {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, "; ")
 }
 
 // AnsweredBefore refuses an answer that comes too late, with what came first.

@@ -260,7 +260,7 @@ func TestASpokeDoesNotRewriteAnAnswer(t *testing.T) {
 		require.Equal(t, "deny", list[0].Sent.Answer)
 		require.Contains(t, list[0].Differs(), `this hub sent "deny" by token:ann; its spoke says `)
 		require.Equal(t, q.Text, list[0].Text, name)
-		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND why = '"deny": too dear'`))
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND why = $1`, commands.ShortID(q.Question)+`; "deny"; too dear`))
 	}
 }
 

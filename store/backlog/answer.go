@@ -91,9 +91,10 @@ func questionByID(ctx context.Context, tx *store.Tx, id string) (q Question, err
 // settle closes a question that is held and open, and lets its task go on.
 func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome string, by Answerer, a commands.Answer) (commands.State, error) {
 	var at time.Time
-	name := a.By
+	name, another := a.By, ""
 	if by.Conn != "" { // no hub speaks in the name of somebody of this host
 		name = q.Hub + ": " + a.By
+		another = name
 	}
 	err := tx.QueryRow(ctx, statement("answer_question"), q.ID, outcome, a.Answer, name, a.Reason).Scan(&at)
 	if err != nil {
@@ -103,7 +104,8 @@ func (b *Backlog) settle(ctx context.Context, tx *store.Tx, q Question, outcome 
 	if err != nil {
 		return "", err
 	}
-	tx.Audit(store.AuditRow{Actor: by.Actor, Action: "task." + outcome, Object: q.Task, Why: a.Reason, Conn: by.Conn})
+	a.Question = q.ID
+	tx.Audit(store.AuditRow{Actor: by.Actor, Action: "task." + outcome, Object: q.Task, Why: store.OfAnswer(a, another), Conn: by.Conn})
 	if m.Conn == "" {
 		return m.State, nil
 	}

@@ -77,7 +77,7 @@ func (b *Backlog) withdrawAsked(ctx context.Context, tx *store.Tx, moved []Moved
 		return err
 	}
 	for _, m := range told {
-		tx.Audit(store.AuditRow{Actor: "self", Action: "task." + commands.QuestionWithdrawn, Object: m.Task, Why: askedBefore})
+		tx.Audit(store.AuditRow{Actor: "self", Action: "task." + commands.QuestionWithdrawn, Object: m.Task, Why: store.OfAnswer(commands.Answer{Question: m.Answered.Question, Reason: askedBefore}, "")})
 	}
 	return b.moved(ctx, tx, told)
 }
