@@ -126,7 +126,11 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 		pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task})
 		if past := pasts[r.fence.Task]; err == nil && !past.Asked {
 			r.begun = r.begun || r.fence.Attempt <= past.Begun
-			r.later = r.forgot && r.fence.Attempt < max(past.Begun, s.backlog.Found(r.fence.Task))
+			if found := s.backlog.Found(r.fence.Task); r.forgot && found > r.fence.Attempt {
+				s.backlog.NoteBegun(r.fence.Task, found) // it is taken over when this attempt has ended
+				r.later = true
+			}
+			r.later = r.later || r.fence.Attempt < past.Begun
 			return true
 		}
 		if err != nil && ctx.Err() == nil {

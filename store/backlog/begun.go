@@ -17,8 +17,9 @@ import (
 
 // A database that was restored from a backup may have a task as waiting that began an attempt since, which runs. To end such a task,
 // or to park it, would say what is not so. So before a word about it is carried out, its attempt is opened, as one of this instance's
-// spoke, and the word is carried out on that: the spoke takes it over. No claim could do that in time: it may have no slot, and the
-// connection may be frozen or have ended.
+// spoke, and the word is carried out on that: the spoke takes it over. So it is as soon as somebody tells of the attempt, and where the one
+// before it ends. No claim could do that in time: it may have no slot, the task may wait out a backoff, and the connection may be frozen or
+// have ended. An agent whose lease nobody renews is ended by its shim.
 
 // begun is what this process knows of such attempts. Where the database was never restored it is empty.
 type begun struct {

@@ -80,16 +80,17 @@ var words = map[string]aWord{
 // the task neither ends nor is put aside, and its attempt is this instance's.
 func TestAWordAboutWhatBeganIsAboutItsAttempt(t *testing.T) {
 	t.Parallel()
+	noted := func(s scene, task string) {
+		s.exec(`INSERT INTO recalled (task, conn, attempt, over) VALUES ($1, $2, 1, false)`, task, s.Conn.ID)
+	}
 	directory := func(attempt int) func(s scene, task string) {
 		return func(s scene, task string) { s.backlog.NoteBegun(task, attempt) }
 	}
 	for name, known := range map[string]func(s scene, task string){
 		"by its directory": directory(1),
-		"by its asker": func(s scene, task string) {
-			s.recall(commands.TaskStanding{Task: task, State: commands.Running, Attempt: 1})
-		},
+		"by its asker":     noted,
 		"by its asker, and later by its directory": func(s scene, task string) {
-			s.recall(commands.TaskStanding{Task: task, State: commands.Running, Attempt: 1})
+			noted(s, task)
 			directory(2)(s, task)
 		},
 		"as the one after that its asker knows": func(s scene, task string) {
@@ -269,4 +270,74 @@ func TestWhatWasOpenedIsTakenOver(t *testing.T) {
 	s.backlog.TakenOver(r.Spawn.Task)
 
 	require.False(t, s.backlog.Opened())
+}
+
+// What has begun since the backup is this instance's again as soon as its asker tells of it, and where the attempt before it ends: it
+// waits for no back-off, no slot and no lane, and no person, or its agent would be ended by its lease.
+func TestWhatBeganWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	running := func(s scene) (string, *backlog.Fence) { f := s.started(); return f.Task, &f }
+	runs := func(s scene, task string) {
+		s.recall(commands.TaskStanding{Task: task, State: commands.Running, Attempt: s.Count(s, `SELECT attempt FROM standing`) + 1})
+	}
+	for name, tt := range map[string]struct {
+		here func(s scene) (task string, open *backlog.Fence)
+		told func(s scene, task string)
+		ends commands.Outcome // of the attempt that is open
+	}{
+		"after a failure":                   {running, runs, commands.AttemptFailed},
+		"after a loss":                      {running, runs, commands.Interrupted},
+		"after a limit of its account":      {running, runs, commands.Parked},
+		"after a failure, by its directory": {running, func(s scene, task string) { s.backlog.NoteBegun(task, 2) }, commands.AttemptFailed},
+		"as its order comes again": {func(s scene) (string, *backlog.Fence) {
+			s.asked()
+			return s.request().Spawn.Task, nil
+		}, func(s scene, task string) {
+			r := s.request()
+			r.Spawn.Task = task
+			s.recall(commands.TaskStanding{Task: task, Command: r.Asked.Command, SHA256: r.Asked.Digest, State: commands.Running, Attempt: 1, Comes: true})
+			require.NoError(s, s.DB.Tx(s.Context(), "asking again", func(ctx context.Context, tx *store.Tx) error {
+				_, err := s.backlog.Request(ctx, tx, []backlog.Request{r})
+				return err
+			}))
+		}, ""},
+		"after a loss, as it was to be paused": {func(s scene) (string, *backlog.Fence) {
+			f := s.started()
+			s.pausedHere(f.Task, true)
+			return f.Task, &f
+		}, runs, commands.Interrupted},
+		"where its lane is paused": {func(s scene) (string, *backlog.Fence) {
+			task := s.asked().Spawn.Task
+			s.exec(`UPDATE lanes SET state = 'paused'`)
+			return task, nil
+		}, runs, ""},
+		"where it waits for its next try": {func(s scene) (string, *backlog.Fence) {
+			f := s.started()
+			s.ends(f, commands.AttemptFailed, commands.NoReason)
+			return f.Task, nil
+		}, runs, ""},
+		"where its account has met a limit": {func(s scene) (string, *backlog.Fence) {
+			f := s.started()
+			s.ends(f, commands.Parked, commands.Limit)
+			return f.Task, nil
+		}, runs, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := told(t)
+			task, open := tt.here(s)
+			s.restored()
+			require.NoError(t, s.backlog.LookForRestore(t.Context()))
+			tt.told(s, task)
+
+			if open != nil {
+				s.ends(*open, tt.ends, commands.NoReason)
+			}
+
+			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM leases l JOIN tasks t ON t.id = l.task WHERE task = $1 AND l.attempt = t.attempt + 1`, task))
+			require.True(t, s.backlog.Opened())
+			require.Zero(t, s.Count(t, `SELECT (SELECT count(*) FROM ready WHERE task = $1) + (SELECT count(*) FROM due WHERE task = $1) + (SELECT count(*) FROM parked WHERE task = $1)`, task))
+			s.sound()
+		})
+	}
 }

@@ -21,7 +21,7 @@ var begunAnywhere = map[string]func(s scene, task string) *backlog.Backlog{
 		return b
 	},
 	"by its asker": func(s scene, task string) *backlog.Backlog {
-		s.recall(commands.TaskStanding{Task: task, State: commands.Running, Attempt: 1})
+		s.exec(`INSERT INTO recalled (task, conn, attempt, over) VALUES ($1, $2, 1, false)`, task, s.Conn.ID)
 		return backlog.Open(s.DB, nobodyAsks)
 	},
 }

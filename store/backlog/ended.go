@@ -123,14 +123,16 @@ func uuids(ids []string) [][16]byte {
 
 // followUp does what a completed task does not need.
 func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) error {
-	var queued, bad []string
+	var queued, bad, waiting []string
 	aside := map[commands.State][]string{}
 	for _, m := range moved {
 		switch {
 		case m.State == commands.Queued:
 			queued = append(queued, m.Task)
+			waiting = append(waiting, m.Task)
 		case m.State == commands.Blocked, m.State == commands.Paused, m.State == commands.AwaitingInput:
 			aside[m.State] = append(aside[m.State], m.Task)
+			waiting = append(waiting, m.Task)
 		case m.State != commands.Completed:
 			bad = append(bad, m.Task)
 		}
@@ -142,6 +144,9 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) err
 		if err := park(ctx, tx, tasks, string(state)); err != nil {
 			return err
 		}
+	}
+	if _, err := b.openBegun(ctx, tx, waiting); err != nil {
+		return err
 	}
 	if err := b.failDependents(ctx, tx, bad); err != nil {
 		return err

@@ -37,7 +37,7 @@ func (b *Backlog) Pasts(ctx context.Context, tasks []string) (map[string]Past, e
 
 // Recall takes in how tasks of connection conn stand, as their asker recalls, in
 // a transaction of its caller. What has ended there ends here too, with the same
-// outcome. What had started is noted, so that it is taken over
+// outcome. What had started is noted and its attempt opened, whatever its task would wait for, so that it is taken over
 // and not started again. A task that is not here, runs there and will not be asked
 // for again ends there: its asker is told.
 func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []commands.TaskStanding) error {
@@ -73,16 +73,16 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := r.goOn(ctx, tx); err != nil {
 		return err
 	}
-	return b.finishRecalled(ctx, tx, r.cancelled)
+	if _, err := b.openBegun(ctx, tx, slices.Concat(r.begun.task, r.cancelled)); err != nil {
+		return err
+	}
+	return finishRecalled(ctx, tx, r.cancelled)
 }
 
-// finishRecalled makes the attempts that had begun of tasks that their asker recalls as cancelled the last ones: they may finish.
-func (b *Backlog) finishRecalled(ctx context.Context, tx *store.Tx, tasks []string) error {
+// finishRecalled makes the open attempts of tasks that their asker recalls as cancelled the last ones: they may finish.
+func finishRecalled(ctx context.Context, tx *store.Tx, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
-	}
-	if _, err := b.openBegun(ctx, tx, tasks); err != nil {
-		return err
 	}
 	_, err := tx.Exec(ctx, `UPDATE leases SET reason = $2 WHERE task = ANY ($1::uuid[]) AND reason = ''`, tasks, string(commands.CancelRequested))
 	if err != nil {

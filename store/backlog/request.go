@@ -59,12 +59,14 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 		return nil, err
 	}
 	var again []int
+	var came []string
 	for i, r := range list {
 		why, dead := buried[r.Spawn.Task]
 		switch {
 		case fresh[r.Spawn.Task]:
 			delete(fresh, r.Spawn.Task) // a second one in the same list is a repeat
 			out[i].State = commands.Queued
+			came = append(came, r.Spawn.Task)
 		case dead:
 			out[i].Refusal = commands.Refuse(commands.Tombstone, "the task was killed before it arrived: %s", why)
 		default:
@@ -72,6 +74,9 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 		}
 	}
 	if err := b.pauseEarly(ctx, tx, list, out, early); err != nil {
+		return nil, err
+	}
+	if _, err := b.openBegun(ctx, tx, came); err != nil {
 		return nil, err
 	}
 	return out, requestAgain(ctx, tx, list, again, out)
