@@ -16,7 +16,7 @@ const waitAnew = `
 		WHERE held_at > now() OR failing_since > now()
 	), ahead AS MATERIALIZED (
 		SELECT d.n FROM webhooks w, LATERAL (
-			SELECT n FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND next_try_at > now() AND waits_since > now() ORDER BY next_try_at DESC LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) AS d
+			SELECT n FROM webhook_deliveries WHERE webhook = w.id AND state = 'pending' AND waits_since > now() ORDER BY waits_since DESC LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) AS d
 	), leased AS MATERIALIZED (
 		SELECT d.n FROM webhooks w, LATERAL (
 			SELECT n FROM webhook_deliveries WHERE webhook = w.id AND leased_until > now() + $1::interval ORDER BY leased_until DESC LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) AS d

@@ -1455,6 +1455,7 @@ CREATE TABLE webhook_deliveries (
 ) WITH (fillfactor = 70);
 CREATE INDEX webhook_deliveries_newest ON webhook_deliveries (webhook, n);
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (webhook, next_try_at) WHERE state = 'pending';
+CREATE INDEX webhook_deliveries_since ON webhook_deliveries (webhook, waits_since) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_leased ON webhook_deliveries (webhook, leased_until) WHERE leased_until IS NOT NULL;
 CREATE INDEX webhook_deliveries_oldest ON webhook_deliveries (webhook, at) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE ended_at IS NOT NULL;
