@@ -15,11 +15,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -35,8 +35,11 @@ func checkpointDir(dataDir, task string) string { return filepath.Join(dataDir, 
 // draft is how the names of files begin that are not whole yet.
 const draft = ".draft-"
 
+// mostKept is how many files of a task there are beside drafts. More than one there are only where commits were not answered.
+const mostKept = 4
+
 // keepData keeps data as the checkpoint of an attempt. It is written as it comes: two at a time may come, see
-// [door.MaxCheckpoint], and so long there are four of a task on the disk at most.
+// [door.MaxCheckpoint].
 func (s *Spoke) keepData(ctx context.Context, r *run, data io.Reader) (time.Time, error) {
 	dir := checkpointDir(s.Dir, r.fence.Task)
 	file, c, err := writeDraft(dir, data)
@@ -45,21 +48,57 @@ func (s *Spoke) keepData(ctx context.Context, r *run, data io.Reader) (time.Time
 	}
 	r.keeps.Lock()
 	defer r.keeps.Unlock()
-	if err := errors.Join(os.Rename(file, filepath.Join(dir, c.Digest)), fsync.Dir(dir)); err != nil {
+	// It is whole: who asked for it may hang up.
+	ctx = context.WithoutCancel(ctx)
+	if err := s.roomToKeep(ctx, r, dir); err != nil {
+		_ = os.Remove(file)
+		return time.Time{}, err
+	}
+	path := filepath.Join(dir, c.Digest)
+	_, err = os.Lstat(path)
+	before := err == nil
+	if err := errors.Join(os.Rename(file, path), fsync.Dir(dir)); err != nil {
+		_ = os.Remove(file)
 		return time.Time{}, fmt.Errorf("keeping the checkpoint of an agent: %w", err)
 	}
 	crash.Point("wrote a checkpoint")
-	// It is whole: who asked for it may hang up. Of a commit that nobody knows of, neither file is removed.
-	ctx = context.WithoutCancel(ctx)
 	at, err := s.backlog.KeepCheckpoint(ctx, r.fence, c)
-	if err != nil && commands.CodeOf(err) != commands.StaleAttempt {
+	if err != nil {
+		putBack(path, before, err)
 		return at, err
 	}
-	// The one that counts stays, be it the one before: then this attempt may keep nothing any more.
+	// A later attempt may have kept another one since.
 	if last, unknown := s.backlog.LastCheckpoint(ctx, r.fence.Task); unknown == nil {
 		removeBut(dir, last.Digest)
 	}
-	return at, err
+	return at, nil
+}
+
+// roomToKeep removes what does not count where there are many files. While the database cannot say which one counts, there is no room.
+func (s *Spoke) roomToKeep(ctx context.Context, r *run, dir string) error {
+	n := 0
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), draft) {
+			n++
+		}
+	}
+	if n < mostKept {
+		return nil
+	}
+	digest, err := s.backlog.SettledCheckpoint(ctx, r.fence)
+	if err == nil {
+		removeBut(dir, digest)
+	}
+	return err
+}
+
+// putBack removes a file that the database does not name, since err says that nothing was committed. One that was there before may
+// be the one that counts.
+func putBack(path string, before bool, err error) {
+	if !before && !errors.Is(err, store.ErrCommitUnknown) {
+		_ = os.Remove(path)
+	}
 }
 
 // writeDraft writes a file that is on the disk as a whole, or removed again.

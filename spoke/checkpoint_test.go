@@ -62,3 +62,44 @@ func TestTheNextAttemptGetsTheCheckpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, files, kept, "what is said too late takes nothing away")
 }
+
+// While the database answers with an error nothing of what an agent wants to keep stays on the disk, and what counts does. What is
+// left of commits that were not answered is removed when it gets too much.
+func TestWhatIsNotCommittedIsNotKept(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "sleep", "600")
+	m.Await(t, task, commands.Running)
+	c := doorOf(s, task, 1)
+	keep := func(data string) error { return c.Send(t.Context(), "PUT", "/v1/checkpoint", []byte(data), nil) }
+	dir := filepath.Join(s.Dir, "checkpoints", task)
+	files := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	require.NoError(t, keep("old"))
+	old := files()
+	require.Len(t, old, 1)
+	s.Exec(t, `CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no room'; END $$`)
+	s.Exec(t, `CREATE TRIGGER fails BEFORE INSERT ON task_checkpoints FOR EACH ROW EXECUTE FUNCTION fails()`)
+
+	for _, data := range []string{"one", "two", "old"} {
+		require.Error(t, keep(data))
+		require.Equal(t, old, files(), data)
+	}
+	for i := range 4 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strings.Repeat(string(rune('a'+i)), 64)), nil, 0o600))
+	}
+	require.Error(t, keep("three"))
+	require.Equal(t, old, files())
+
+	s.Exec(t, `DROP TRIGGER fails ON task_checkpoints`)
+	require.NoError(t, keep("new"))
+	require.Len(t, files(), 1)
+	require.NotEqual(t, old, files())
+}

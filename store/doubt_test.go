@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // What a comparison has opened again is sent also where the answer to its commit was lost,
@@ -30,7 +31,7 @@ func TestWhatIsOpenAgainIsSentAfterALostAnswer(t *testing.T) {
 	ctx, done := context.WithTimeout(t.Context(), time.Second)
 	defer done()
 	_, err := lossy.DB.Compare(ctx, p.Hub.Peer, theirs, 0, 20)
-	require.Error(t, err)
+	require.ErrorIs(t, err, store.ErrCommitUnknown)
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`), "it was committed")
 	proxy.Away(false)
 
@@ -59,6 +60,7 @@ func TestADoubtEndsWithTheNextSending(t *testing.T) {
 	end()
 	_, err := p.Hub.DB.Compare(gone, p.Hub.Peer, lacking, 0, 20)
 	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrCommitUnknown)
 	found, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, lacking, 0, 20)
 	require.NoError(t, err)
 	require.Equal(t, 1, found.Reopened)

@@ -92,7 +92,7 @@ func (db *DB) TxIn(ctx context.Context, doing, workspace string, fn func(ctx con
 		db.handOver(sent)
 		return nil
 	case unknown != nil:
-		return fmt.Errorf("%s: the database did not answer the commit, so it may have happened: %w", doing, err)
+		return fmt.Errorf("%s: %w: %w", doing, ErrCommitUnknown, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
+// ErrCommitUnknown is in the error of what may have happened. Any other error of a transaction says that nothing has.
+var ErrCommitUnknown = errors.New("the database did not answer the commit, so it may have happened")
+
 // unknownCommit is a transaction whose commit went out and was not answered.
 type unknownCommit struct {
 	session string // the name of its session

@@ -61,6 +61,19 @@ func (b *Backlog) LastCheckpoint(ctx context.Context, task string) (c Checkpoint
 	return c, err
 }
 
+// SettledCheckpoint is the digest of the data that the agent of an attempt has kept last, once all that it was about to keep has
+// happened or not.
+func (b *Backlog) SettledCheckpoint(ctx context.Context, f Fence) (digest string, err error) {
+	err = b.byFence(ctx, "looking for the checkpoint of an attempt", f, func(ctx context.Context, tx *store.Tx) error {
+		var at time.Time
+		if err := tx.QueryRow(ctx, statement("heard"), f.Task, f.Attempt, f.Epoch).Scan(&at); err != nil { // whoever keeps one holds the lease
+			return err
+		}
+		return tx.QueryRow(ctx, `SELECT coalesce((SELECT digest FROM task_checkpoints WHERE task = $1), '')`, f.Task).Scan(&digest)
+	})
+	return digest, err
+}
+
 // WithCheckpoints says of which tasks the checkpoint is still wanted: those that go on, or ended less than keep ago.
 // A name that is no id is none of a task.
 func (b *Backlog) WithCheckpoints(ctx context.Context, names []string, keep time.Duration) (map[string]bool, error) {

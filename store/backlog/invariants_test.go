@@ -23,6 +23,8 @@ var invariants = map[string]string{
 		SELECT format('%s is %s and stands in %s', t.id, t.state, coalesce(p.names, 'none')) FROM tasks t
 		LEFT JOIN (SELECT task, count(*) AS n, string_agg(name, ' and ') AS names FROM places GROUP BY task) AS p ON p.task = t.id
 		WHERE coalesce(p.n, 0) <> CASE WHEN is_terminal(t.state) THEN 0 ELSE 1 END`,
+	"nobody waits for an answer to what an agent has asked that has ended": `
+		SELECT format('%s of %s', q.id, t.id) FROM questions q JOIN tasks t ON t.id = q.task WHERE q.outcome IS NULL AND t.ended_at IS NOT NULL`,
 	"a place holds tasks that exist, of its workspace": `
 		SELECT format('%s in %s', p.task, p.name) FROM places p LEFT JOIN tasks t ON t.id = p.task WHERE t.workspace IS DISTINCT FROM p.workspace`,
 	"the place fits the state": `
@@ -173,8 +175,9 @@ func TestInvariantsNotice(t *testing.T) {
 	noticed := map[string]bool{}
 	id := func(key string) string { return `(SELECT id FROM tasks WHERE key = '` + key + `')` }
 	for sql, rule := range map[string]string{
-		`DELETE FROM ready WHERE task = ` + id("free"):                                                                     "stands in exactly one place",
-		`INSERT INTO parked (task, workspace, lane, why) VALUES (` + id("done") + `, 'main', 'default', 'blocked')`:        "one that has in none",
+		`DELETE FROM ready WHERE task = ` + id("free"):                                                              "stands in exactly one place",
+		`INSERT INTO parked (task, workspace, lane, why) VALUES (` + id("done") + `, 'main', 'default', 'blocked')`: "one that has in none",
+		`INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline) SELECT id, 'main', id, 1, 'k', 'which?', '{}', '', '', now() FROM tasks WHERE key = 'done'`: "nobody waits for an answer",
 		`UPDATE parked SET workspace = 'other'`:                                                                            "tasks that exist, of its workspace",
 		`UPDATE parked SET why = 'deps' WHERE why = 'blocked'`:                                                             "place fits the state",
 		`UPDATE tasks SET not_before = now() + interval '1 hour' WHERE key = 'free'`:                                       "place fits the state",

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -11,38 +12,20 @@ import (
 
 // lapseQuestions closes those that nobody has answered in time: with their default, where they have one. It returns how many.
 func (b *Backlog) lapseQuestions(ctx context.Context) (n int, err error) {
-	type lapsed struct {
-		ID, Task, Default string
-		Over              bool
-	}
+	type lapsed struct{ ID, Default string }
 	var list []lapsed
-	err = b.db.Tx(ctx, "looking for questions that nobody has answered", func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, statement("lapsed_questions"), sweepBatch)
-		if err != nil {
-			return err
+	err = b.db.Read(ctx, "looking for questions that nobody has answered", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, statement("lapsed_questions"), sweepBatch)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lapsed])
 		}
-		if list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lapsed]); err != nil {
-			return err
-		}
-		var over []string
-		for _, q := range list {
-			if q.Over {
-				over = append(over, q.ID)
-			}
-		}
-		if len(over) == 0 {
-			return nil
-		}
-		_, err = tx.Exec(ctx, statement("withdraw_questions"), over)
 		return err
 	})
 	for _, l := range list {
 		if err != nil {
 			return n, err
 		}
-		if !l.Over {
-			err = b.lapse(ctx, l.ID, l.Default)
-		}
+		err = b.lapse(ctx, l.ID, l.Default)
 		n++
 	}
 	return n, err

@@ -411,6 +411,12 @@ var writing = map[string]func(s scene) do{
 			return nil, err
 		}
 	},
+	"Backlog.SettledCheckpoint": func(s scene) do {
+		f := s.started()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.SettledCheckpoint(ctx, f)
+		}
+	},
 	"Backlog.Ask": func(s scene) do {
 		f := s.started()
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {

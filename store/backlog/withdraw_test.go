@@ -66,3 +66,42 @@ func TestAQuestionIsWithdrawnWithItsAttempt(t *testing.T) {
 		})
 	}
 }
+
+// What an agent has asked is withdrawn when its task ends, however it does: no list reads it any more, and no new question stands behind it.
+func TestAQuestionIsWithdrawnWithItsTask(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s scene, f backlog.Fence){
+		"it has completed": func(s scene, f backlog.Fence) { s.ends(f, commands.Succeeded, commands.NoReason) },
+		"it could not go on": func(s scene, f backlog.Fence) {
+			require.NoError(s, s.Exec(`UPDATE tasks SET retries = greatest(max_retries, max_losses)`))
+			s.ends(f, commands.AttemptFailed, commands.NoReason)
+		},
+		"it was cancelled while it waited": func(s scene, f backlog.Fence) {
+			s.ends(f, commands.Parked, commands.Limit)
+			_, err := s.b.Cancel(s.Context(), backlog.Act{Task: f.Task, Reason: "so"})
+			require.NoError(s, err)
+		},
+		"its connection has ended while it waited": func(s scene, f backlog.Fence) {
+			s.ends(f, commands.Parked, commands.Limit)
+			s.revoke(true)
+		},
+		"it was failed while it waited": func(s scene, f backlog.Fence) {
+			s.ends(f, commands.Parked, commands.Limit)
+			_, err := s.b.Fail(s.Context(), backlog.Act{Task: f.Task, Reason: "so"})
+			require.NoError(s, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := told(t)
+			f := s.started()
+			_, err := s.backlog.Ask(t.Context(), f, inquiry)
+			require.NoError(t, err)
+
+			end(s, f)
+
+			require.True(t, s.stood().state.Terminal())
+			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM questions WHERE outcome = 'withdrawn'`))
+		})
+	}
+}

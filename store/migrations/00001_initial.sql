@@ -695,7 +695,7 @@ CREATE INDEX overruns_due ON overruns (due);
 CREATE FUNCTION turn_of(open bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (-open / 200)::int $$;
 
 -- What agents that run here have asked people. A question is of its task: whichever attempt asks it again gets the
--- answer. One whose task has ended is withdrawn, whatever its row says.
+-- answer. One that is open when its task ends is withdrawn with that.
 CREATE TABLE questions (
     id           uuid PRIMARY KEY,         -- follows from task and key
     workspace    text NOT NULL,
@@ -707,7 +707,7 @@ CREATE TABLE questions (
     fallback     text NOT NULL,            -- the answer where nobody gives one in time; '' = none
     data         text NOT NULL,
     asked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    turn         int NOT NULL DEFAULT 0,   -- turn_of those that were open when it came
+    turn         int NOT NULL DEFAULT 0,   -- turn_of those that were open when it came, 2000 at most
     deadline     timestamptz NOT NULL,
     outcome      text,                     -- null = nobody has answered yet
     answer       text NOT NULL DEFAULT '',

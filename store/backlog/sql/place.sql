@@ -87,10 +87,13 @@ WITH aside AS (
 )
 INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, count(*) FROM aside GROUP BY 1, 2, 3
 
--- Takes ended tasks off what waits for them. It waits for nobody: a dependent may
+-- Takes ended tasks off what waits for them, and withdraws what their agents have asked. It waits for nobody: a dependent may
 -- have any id, and whoever holds it may wait for one of the ended tasks.
 -- name: resolve
-WITH edges AS (
+WITH withdrawn AS (
+    UPDATE questions q SET outcome = 'withdrawn', answered_at = clock_timestamp()
+    WHERE q.task = ANY ($1::uuid[]) AND q.outcome IS NULL AND (SELECT t.ended_at IS NOT NULL FROM tasks t WHERE t.id = q.task)
+), edges AS (
     UPDATE dependencies d SET met = true
     WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND (
         SELECT t.state = 'completed' OR is_terminal(t.state) AND 'ignore' = (SELECT w.on_failed_dep FROM tasks w WHERE w.id = d.task) FROM tasks t WHERE t.id = d.dependency) RETURNING d.task

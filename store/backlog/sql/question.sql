@@ -8,7 +8,7 @@ FOR UPDATE OF l
 
 -- name: question_columns
 SELECT q.id::text, q.task::text, q.attempt, q.question, q.options, q.fallback, q.data, q.asked_at, q.deadline,
-    coalesce(q.outcome, CASE WHEN is_terminal(t.state) THEN 'withdrawn' ELSE 'open' END), q.answer, q.reason, q.answered_by, q.answered_at, t.title, coalesce(c.peer_name, ''), q.key, q.turn
+    coalesce(q.outcome, 'open'), q.answer, q.reason, q.answered_by, q.answered_at, t.title, coalesce(c.peer_name, ''), q.key, q.turn
 FROM questions q JOIN standing t ON t.id = q.task LEFT JOIN connections c ON c.id = t.conn
 
 -- name: question_by_key
@@ -29,20 +29,26 @@ WHERE q.id = ANY (ARRAY (SELECT id FROM questions WHERE substring(uuid_send(id) 
 
 -- name: open_questions
 WITH page AS MATERIALIZED (
-    SELECT n.id FROM questions n, LATERAL (SELECT ended_at FROM tasks WHERE id = n.task OFFSET 0) AS t
-    WHERE n.outcome IS NULL AND (n.turn, n.asked_at, n.id) < ($1, $2, $3) AND t.ended_at IS NULL ORDER BY n.turn DESC, n.asked_at DESC, n.id DESC LIMIT $4
+    SELECT id FROM questions WHERE outcome IS NULL AND (turn, asked_at, id) < ($1, $2, $3) ORDER BY turn DESC, asked_at DESC, id DESC LIMIT $4
 )
 -- include: question_columns
 WHERE q.id = ANY (ARRAY (SELECT id FROM page)) ORDER BY q.turn DESC, q.asked_at DESC, q.id DESC
 
+-- name: next_turn
+    turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 2000) AS open))
+
 -- name: ask_question
 INSERT INTO questions (id, workspace, task, attempt, key, question, options, fallback, data, deadline, turn)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval, turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 20000) AS open))) RETURNING asked_at, deadline
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10::interval,
+-- include: next_turn
+    ) RETURNING asked_at, deadline
 
 -- A question that was withdrawn, and that a later attempt asks again.
 -- name: reopen_question
 UPDATE questions SET outcome = NULL, answer = '', reason = '', answered_by = '', answered_at = NULL, asked_at = clock_timestamp(), deadline = clock_timestamp() + $2::interval,
-    turn = turn_of((SELECT count(*) FROM (SELECT FROM questions WHERE outcome IS NULL LIMIT 20000) AS open)) WHERE id = $1 RETURNING asked_at, deadline
+    turn =
+-- include: next_turn
+    WHERE id = $1 RETURNING asked_at, deadline
 
 -- The attempt that asks waits: for a question of an earlier one, too. $4 is how many reports tell that.
 -- name: begin_waiting
@@ -75,13 +81,9 @@ SELECT t.workspace, t.attempt, t.epoch, coalesce(t.conn::text, ''), coalesce(t.c
     CASE WHEN still.asking THEN t.state::text WHEN EXISTS (SELECT FROM moved) THEN 'queued' WHEN t.state = 'awaiting_input' THEN 'running' ELSE t.state::text END
 FROM still, standing t WHERE t.id = $1
 
--- Those that nobody has answered in time. Of a task that has ended nobody waits for an answer.
+-- Those that nobody has answered in time.
 -- name: lapsed_questions
-SELECT q.id::text, q.task::text, q.fallback, is_terminal(t.state) FROM questions q JOIN tasks t ON t.id = q.task
-WHERE q.outcome IS NULL AND q.deadline <= statement_timestamp() ORDER BY q.deadline LIMIT $1
+SELECT id::text, fallback FROM questions WHERE outcome IS NULL AND deadline <= statement_timestamp() ORDER BY deadline LIMIT $1
 
 -- name: withdraw_asked
 UPDATE questions SET outcome = 'withdrawn', reason = $2, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND outcome IS NULL RETURNING id::text, task::text, answered_at
-
--- name: withdraw_questions
-UPDATE questions SET outcome = 'withdrawn', answered_at = clock_timestamp() WHERE id = ANY ($1::uuid[]) AND outcome IS NULL
