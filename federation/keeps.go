@@ -33,10 +33,10 @@ func (s Standing) Inactive() []commands.WhyReason {
 	return []commands.WhyReason{r}
 }
 
-// setClocks is what helps where clocks differ.
-const setClocks = "compare the clocks of both hosts, and set the one that is wrong; what waits is sent again by itself"
+// SetClocks is what helps where clocks differ.
+const SetClocks = "compare the clocks of both hosts, and set the one that is wrong; what waits is sent again by itself"
 
-// why is what was wrong with the time of what came, without the remedy: that is what [setClocks] is for.
+// why is what was wrong with the time of what came, without the remedy: that is what [SetClocks] is for.
 func (r *RefusedBeat) why() string {
 	said, _, _ := strings.Cut(r.Why, signing.CompareClocks)
 	return commands.OneLine(said)
@@ -44,7 +44,7 @@ func (r *RefusedBeat) why() string {
 
 // Heartbeats says that those of a linked peer are not taken, or that it takes none of ours: of most both have a clock that differs.
 func (s Standing) Heartbeats() []commands.WhyReason {
-	r := commands.WhyReason{Code: commands.CauseClock, Fix: setClocks}
+	r := commands.WhyReason{Code: commands.CauseClock, Fix: SetClocks}
 	offset, _ := time.ParseDuration(s.ClockOffset)
 	switch b := s.BeatRefused; {
 	case !s.Linked || s.State != store.Active:

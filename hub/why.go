@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -164,9 +165,9 @@ func (w *whyAgent) clock() {
 	if err != nil || d == 0 || w.at.State.Ended() || slices.ContainsFunc(w.list, func(r commands.WhyReason) bool { return r.Code == commands.CauseClock }) {
 		return
 	}
-	how := "ahead"
+	how := "ahead of"
 	if d < 0 {
 		how = "behind"
 	}
-	w.add(commands.CauseClock, nil, "set the clock of its host", "the clock of %s is %s %s", w.Spoke, commands.Lasting(d.Abs()), how).Figure = commands.Figure(d.Seconds())
+	w.add(commands.CauseClock, nil, federation.SetClocks, "the clock of %s is %s %s that of this hub", w.Spoke, commands.Lasting(d.Abs()), how).Figure = commands.Figure(d.Seconds())
 }
