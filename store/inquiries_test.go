@@ -334,6 +334,30 @@ func TestARefusedAnswerIsInTheAudit(t *testing.T) {
 		task, string(p.Spoke.Self()), p.Hub.Conn.ID))
 }
 
+// An answer that was taken, and that its spoke refuses when it comes once more after a restore, is none that was refused.
+func TestAnAnswerThatWasTakenIsNotRefused(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	q := asked(task)
+	takenIn(t, p, reports(t, p, task, q)...)
+	p.Hub.Due(t)
+	require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "allow", By: "ann"}))
+	order := p.Spoke.Read(t, p.Hub.Due(t)...)[0]
+	takenIn(t, p, reports(t, p, task, &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: "allow", By: "ann", At: q.At})...)
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "refusing", func(_ context.Context, tx *store.Tx) error {
+		order.Refuse(tx, commands.Refuse(commands.Conflict, "its agent went on after the backup"))
+		return nil
+	}))
+
+	takenIn(t, p, p.Hub.Read(t, p.Spoke.Due(t)...)...)
+
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_refused'`))
+	list, err := p.Hub.DB.Inquiries(t.Context(), task)
+	require.NoError(t, err)
+	require.Equal(t, []string{commands.QuestionAnswered, "allow", "ann"}, []string{list[0].State, list[0].Answer, list[0].AnsweredBy})
+}
+
 // A deadline that no order lives to see, which an earlier version took, can be answered.
 func TestAQuestionWithADistantDeadlineIsAnswered(t *testing.T) {
 	t.Parallel()

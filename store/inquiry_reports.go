@@ -98,7 +98,8 @@ func closeInquiry(ctx context.Context, tx *Tx, m *Incoming, a *commands.Answered
 		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, outcome, answer, answered_by, reason, answered_at)
 		SELECT $1, $2, $3, 0, $5, '', '{}', '', '', at, at, $6, $7, $8, $9, at FROM from_ms($10) AS at WHERE `+roomForInquiry+`
 		ON CONFLICT (conn, id) DO UPDATE SET seq = excluded.seq, outcome = excluded.outcome, answer = excluded.answer, answered_by = excluded.answered_by, reason = excluded.reason,
-			answered_at = excluded.answered_at, command = NULL
+			answered_at = excluded.answered_at,
+			command = CASE WHEN excluded.outcome = 'answered' AND i.sent->>'answer' = excluded.answer AND i.sent->>'by' = excluded.answered_by THEN i.command END
 		WHERE i.task = excluded.task AND i.seq < excluded.seq`,
 		m.Conn, a.Question, a.Task, commands.MaxQuestions, m.Header.Seq, a.Outcome, a.Answer, a.By, a.Reason, a.At)
 	return err
@@ -119,10 +120,12 @@ func answerRefused(ctx context.Context, tx *Tx, from Standing, m *Incoming, b *c
 	return err
 }
 
-// auditAnswerRefused is about the answer $1, which the audit has as the message.
+// auditAnswerRefused is about the answer $1, which the audit has as the message. One that was taken, and is refused when it comes once
+// more after a restore of its spoke, is none that was refused.
 const auditAnswerRefused = `
 	INSERT INTO audit (actor, action, object, code, why, conn, message) SELECT $3, 'task.answer_refused', o.task::text, $4, $5, o.conn, o.id FROM outbox o
-	WHERE o.id = $1 AND (o.conn = $2) IS TRUE AND NOT EXISTS (SELECT FROM audit a WHERE a.object = o.task::text AND a.workspace = '' AND a.action = 'task.answer_refused' AND a.message = o.id)`
+	WHERE o.id = $1 AND (o.conn = $2) IS TRUE AND NOT EXISTS (SELECT FROM audit a WHERE a.object = o.task::text AND a.workspace = '' AND a.action = 'task.answer_refused' AND a.message = o.id)
+		AND NOT EXISTS (SELECT FROM inquiries i WHERE i.command = o.id AND i.conn = o.conn AND i.outcome = 'answered')`
 
 // mostClosed is how many questions one transaction closes.
 const mostClosed = 1000
