@@ -56,8 +56,7 @@ func (h *Hub) fireDue(ctx context.Context, started time.Time) (any bool, failed 
 	for _, id := range ids {
 		fired, err := h.DB.Fire(context.WithoutCancel(ctx), id, func(s store.Schedule, values func() (commands.Values, error), now time.Time) store.Firing {
 			f := h.firing(ctx, s, values, now, started)
-			waits := now.Sub(*s.Next) < spokesTime || time.Since(started) < spokesTime
-			f.Later = waits && f.Order != nil && f.Order.Anywhere && len(f.Order.Among) == 0
+			f.Later = spokesMayCome(now.Sub(*s.Next), time.Since(started)) && f.Order != nil && f.Order.Anywhere && len(f.Order.Among) == 0
 			return f
 		})
 		if err != nil { // it would fail again: what became of it is that it did
@@ -77,6 +76,9 @@ func (h *Hub) fireDue(ctx context.Context, started time.Time) (any bool, failed 
 	}
 	return any, failed
 }
+
+// spokesMayCome reports whether what has been due for a time waits for a spoke, at a hub that has run for another.
+func spokesMayCome(due, ran time.Duration) bool { return due < spokesTime || ran < spokesTime }
 
 // due says of a schedule that is due when it is due again. All that was missed is one.
 func (h *Hub) due(s store.Schedule, now, started time.Time) store.Firing {

@@ -72,3 +72,12 @@ func TestAWholeIDIsNotLookedFor(t *testing.T) {
 	}
 	require.Panics(t, func() { _, _ = (&Hub{}).named(t.Context(), strings.ReplaceAll(id, "-", "")) }, "another spelling is looked for, here in no database")
 }
+
+// An agent that shows no sign is idle for longer and longer between two heartbeats, too.
+func TestIdleTimeGoesOnBetweenHeartbeats(t *testing.T) {
+	t.Parallel()
+	idle := commands.AgentBeat{Task: "a", Attempt: 1, IdleMS: 3_600_000}
+	o := observed{status: federation.Status{Beat: &store.Beat{At: time.Now().Add(-time.Hour), Body: commands.Heartbeat{Agents: []commands.AgentBeat{idle}}}}}
+
+	require.GreaterOrEqual(t, o.idle(o.agent("a", 1)), 2*time.Hour)
+}

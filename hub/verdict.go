@@ -25,8 +25,7 @@ func (h *Hub) Observe(views ...*AgentView) {
 		if b := s.agent(v.Task, v.Attempt); b != nil && (v.State == commands.Running || v.State == commands.AwaitingInput || v.State == commands.Paused) {
 			v.Progress, v.Memory, v.CPUMS, v.Overrun = b.Progress, b.RSS, b.CPUMS, b.Overrun
 			if b.State != commands.Paused { // else it says nothing of what the agent does since it was resumed
-				e.Sign, e.Slept = b.Sign, time.Duration(b.SleptMS)*time.Millisecond
-				e.Idle = time.Duration(b.IdleMS)*time.Millisecond + time.Since(s.status.Beat.At)
+				e.Sign, e.Slept, e.Idle = b.Sign, time.Duration(b.SleptMS)*time.Millisecond, s.idle(b)
 			}
 		}
 		v.Verdict = e.Verdict()
@@ -57,6 +56,11 @@ func (o *observed) agent(task string, attempt int) *commands.AgentBeat {
 		return nil
 	}
 	return b
+}
+
+// idle is for how long an agent of the last heartbeat has shown no sign by now.
+func (o *observed) idle(b *commands.AgentBeat) time.Duration {
+	return time.Duration(b.IdleMS)*time.Millisecond + time.Since(o.status.Beat.At)
 }
 
 // unheard says why what a spoke said last may be old; "" = it is of now.
