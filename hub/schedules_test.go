@@ -154,6 +154,12 @@ func TestSchedulesThatOverlap(t *testing.T) {
 	require.Equal(t, map[string]string{"skip": "0 of 1", "queue": "0 of 2", "replace": "1 of 2"},
 		h.m.Hub.Pairs(t, `SELECT schedule, count(kill) || ' of ' || count(*) FROM mirrors GROUP BY schedule`), "killed")
 
+	var skips api.Schedule
+	h.m.Hub.Do(t, "GET", "/api/v1/schedules/skip", nil, &skips)
+	var became api.FireList
+	h.m.Hub.Do(t, "GET", "/api/v1/schedules/skip/fires", nil, &became)
+	require.True(t, skips.LastFiredAt.Equal(became.Items[1].At), "what is skipped orders nothing")
+
 	t.Run("it is run all the same when somebody asks", func(t *testing.T) {
 		var v, again api.TaskCreated
 		h.m.Hub.Do(t, "POST", "/api/v1/schedules/skip/run", nil, &v)

@@ -21,6 +21,8 @@ func TestASpokeTakesBackGuessesAlone(t *testing.T) {
 
 	require.Equal(t, append(known[1:3:3], said...), merge(append([]commands.WhyReason(nil), known...), said))
 	require.Equal(t, known, merge(known, nil))
+	state := []commands.WhyReason{{Code: commands.CauseState, Text: "guessed"}}
+	require.Equal(t, said, merge(append(state, known[0]), said), "the state is a guess, whatever the spoke says")
 }
 
 // Who may not see what agents and operators wrote is told why without their words.

@@ -101,3 +101,24 @@ func TestAPauseWaitsForItsAttempt(t *testing.T) {
 	}
 	require.Empty(t, s.live.missed)
 }
+
+// What was read before a pause or a resume was said does not undo it.
+func TestAnOlderReadUndoesNoWord(t *testing.T) {
+	t.Parallel()
+	for _, paused := range []bool{true, false} {
+		s, r := liveRun()
+		was := pauseOfAttempt("a", 2)
+		was.Paused = !paused
+		s.live.pause(was)
+		words := s.live.words()
+		now := was
+		now.Paused = paused
+		s.live.pause(now)
+
+		s.live.followPauses(words, []backlog.PauseRun{was})
+		require.Equal(t, paused, s.live.toPause(r), "what is older")
+
+		s.live.followPauses(s.live.words(), []backlog.PauseRun{was})
+		require.Equal(t, !paused, s.live.toPause(r), "what is newer")
+	}
+}

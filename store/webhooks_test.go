@@ -43,6 +43,40 @@ func TestADisabledWebhookIsToldWhatItMissed(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM webhook_deliveries WHERE state = 'pending' AND type = 'gap' AND first = $1`, first))
 }
 
+// A webhook that had been told everything as it was disabled has missed what came after that.
+func TestAGapBeginsAfterWhatWasTold(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	s.planned()
+	require.NoError(t, s.Exec(`UPDATE webhook_deliveries SET state = 'delivered', ended_at = clock_timestamp()`))
+	told := s.Count(t, `SELECT max(first) FROM webhook_deliveries`)
+	_, err := s.DB.DisableWebhook(t.Context(), "pager", "too loud", "test")
+	require.NoError(t, err)
+	require.NoError(t, s.DB.NoteEvent(t.Context(), store.LinkEvent, "", "down"))
+	_, _, err = s.DB.NumberEvents(t.Context(), 10)
+	require.NoError(t, err)
+
+	_, err = s.DB.EnableWebhook(t.Context(), "pager", "again", "test", aPlanner)
+
+	require.NoError(t, err)
+	require.Equal(t, told+1, s.Count(t, `SELECT first FROM webhook_deliveries WHERE type = 'gap'`))
+}
+
+// A webhook is counted as failing from the failure on with which it gets one delivery at a time.
+func TestWebhooksThatFailAreCounted(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	s.hooked()
+	for failures, broken := range map[int]int{store.BreakAfter - 1: 0, store.BreakAfter: 1, store.BreakAfter + 1: 1} {
+		require.NoError(t, s.Exec(`UPDATE webhooks SET failures = $1, failing_since = clock_timestamp()`, failures))
+
+		f, err := s.DB.WebhookFigures(t.Context())
+
+		require.NoError(t, err)
+		require.Equal(t, broken, f.Broken, "after %d failures", failures)
+	}
+}
+
 // What is sent again was told once: it is in no gap, unless it waited to be told the first time.
 func TestWhatIsSentAgainIsNoGap(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -115,6 +116,45 @@ func TestAWebhookIsDisabled(t *testing.T) {
 			d, err := r.sender.Test(t.Context(), "old")
 			require.NoError(t, err)
 			require.Equal(t, store.DeliveryFailed, d.State, "a test is sent all the same, once")
+		})
+	}
+}
+
+// Once it is said that a webhook is disabled or removed, no more of what was claimed for it is sent.
+func TestWhatWasClaimedIsNotSentToWhomIsToldNothing(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *Sender) error{
+		"disabled": func(s *Sender) error {
+			_, err := s.Change(t.Context(), "loud", store.WebhookDisabled, "too loud", "test")
+			return err
+		},
+		"removed": func(s *Sender) error { _, err := s.Remove(t.Context(), "loud", "test"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			open := make(chan struct{})
+			to := receive(t, func(http.ResponseWriter, got) { <-open })
+			r := newRig(t, to)
+			letGo := sync.OnceFunc(func() { close(open) })
+			t.Cleanup(letGo)
+			r.create(t, "loud", to, New{})
+			r.changes(t, "running", 10*store.AtOnce)
+			to.await(t, store.AtOnce)
+			left := func() (n int) {
+				r.sender.lanes.mu.Lock()
+				defer r.sender.lanes.mu.Unlock()
+				for _, l := range r.sender.lanes.of {
+					n += l.left
+				}
+				return n
+			}
+			require.Eventually(t, func() bool { return left() > store.AtOnce }, testPatience, 5*time.Millisecond, "others wait for their turn")
+
+			require.NoError(t, end(r.sender))
+			letGo()
+
+			require.Eventually(t, func() bool { return left() == 0 }, testPatience, 5*time.Millisecond)
+			require.Len(t, to.all(), store.AtOnce)
 		})
 	}
 }

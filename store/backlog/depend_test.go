@@ -2,6 +2,7 @@ package backlog_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,4 +178,32 @@ func TestNotBefore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(1), swept.Promoted)
 	require.Equal(t, []string{"later"}, keys(claimCards(t, b, nil)))
+}
+
+// Of many tasks that one depends on twenty are named, and how many more there are.
+func TestHowManyMoreATaskDependsOn(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	var on []string
+	for n := range 22 {
+		key := fmt.Sprint("on-", n)
+		create(t, b, backlog.TaskSpec{Key: key, Title: key})
+		on = append(on, key)
+	}
+	for n, more := range map[int]string{20: "", 21: "and on 1 more", 22: "and on 2 more"} {
+		key := fmt.Sprint("waits-", n)
+		create(t, b, backlog.TaskSpec{Key: key, Title: key, DependsOn: on[:n]})
+
+		w, err := b.Why(t.Context(), key)
+
+		require.NoError(t, err)
+		var said []string
+		for _, r := range w.Reasons {
+			if r.Code == commands.CauseDependency {
+				said = append(said, r.Text)
+			}
+		}
+		require.Greater(t, len(said), 19)
+		require.Equal(t, more, strings.Join(said[20:], "; "))
+	}
 }

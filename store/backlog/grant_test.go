@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -108,4 +109,25 @@ func TestAnUnusedClaimGoesBack(t *testing.T) {
 	again := claimCards(t, b, nil)[0]
 	require.Equal(t, "reclaim", again.Type)
 	require.Equal(t, 2, again.Fence.Attempt)
+}
+
+// The last grant that a key has signed is good until it expires, also where keys are kept no longer than they must.
+func TestTheLastGrantOfAKeyIsGoodUntilItExpires(t *testing.T) {
+	t.Parallel()
+	s := newSide(t)
+	b := boardOf(t, s, "main")
+	create(t, b, backlog.TaskSpec{Key: "a", Title: "a"})
+	c := claimCards(t, b, func(c *backlog.ClaimTerms) { c.Lease = backlog.MaxLease })[0]
+	for _, k := range store.Kinds {
+		if k.Name == "grant-keys" {
+			require.NoError(t, s.DB.SetRetention(t.Context(), k.Name, k.Least, "test"))
+		}
+	}
+	require.NoError(t, s.Exec(`UPDATE grant_keys SET (signs_until, verifies_until) = (now() - $1::interval, now() - $1::interval + (verifies_until - signs_until))`, backlog.MaxLease-5*time.Minute))
+
+	_, err := s.DB.Prune(t.Context(), 0, time.Minute)
+
+	require.NoError(t, err)
+	_, err = b.VerifyGrant(t.Context(), c.Grant)
+	require.NoError(t, err)
 }
