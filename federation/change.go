@@ -19,8 +19,9 @@ type Change struct {
 // A Changed is a connection after a [Change].
 type Changed struct {
 	store.Connection
-	Untold bool                    `json:"untold,omitempty"` // there is no link, so the peer is told of the change later
-	Says   commands.ConnectionView `json:"peer_says"`        // what the peer last said about the connection
+	Untold  bool                    `json:"untold,omitempty"`  // there is no link, so the peer is told of the change later
+	Already bool                    `json:"already,omitempty"` // another word had suspended it before, which stays: nothing was changed
+	Says    commands.ConnectionView `json:"peer_says"`         // what the peer last said about the connection
 }
 
 // Change changes the state of the connection that a person means, among those of
@@ -40,6 +41,7 @@ func (b *Board) Change(ctx context.Context, text string, c Change, of ...store.A
 	after := Changed{Says: s.Says}
 	after.Connection, err = b.SetState(ctx, s.ID, to, c.Reason, c.Actor)
 	after.Untold = !s.Linked && untold(s.State, after.Connection)
+	after.Already = err == nil && to == store.Suspended && (after.By != c.Actor || after.Reason != c.Reason)
 	return after, err
 }
 

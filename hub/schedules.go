@@ -159,14 +159,17 @@ func (h *Hub) ChangeSchedule(ctx context.Context, text string, c ScheduleChange,
 	if c.State == store.SchedulePaused && c.Reason == "" {
 		return store.Schedule{}, commands.Refuse(commands.Validation, "to pause a schedule needs a reason").Hinting("say why; it is shown with the schedule")
 	}
-	s, err := h.DB.ChangeSchedule(context.WithoutCancel(ctx), text, actor, c.apply)
+	s, err := h.DB.ChangeSchedule(context.WithoutCancel(ctx), text, actor, func(s *store.Schedule, now time.Time) (action, why string, err error) {
+		return c.apply(s, now, actor)
+	})
 	if err == nil {
 		h.schedule.Send()
 	}
 	return s, err
 }
 
-func (c ScheduleChange) apply(s *store.Schedule, now time.Time) (action, why string, err error) {
+// apply changes s. A pause of somebody stays whoever pauses it, too; one of this hub is that of who pauses it now.
+func (c ScheduleChange) apply(s *store.Schedule, now time.Time, actor string) (action, why string, err error) {
 	was := *s
 	s.Cron, s.Zone = cmp.Or(strings.Join(strings.Fields(c.Cron), " "), s.Cron), cmp.Or(c.Zone, s.Zone)
 	s.Overlap, s.State = cmp.Or(c.Overlap, s.Overlap), cmp.Or(c.State, s.State)
@@ -177,9 +180,12 @@ func (c ScheduleChange) apply(s *store.Schedule, now time.Time) (action, why str
 	switch s.State {
 	case store.SchedulePaused:
 		s.Next = nil
-		if was.State != s.State {
-			s.Why, s.Restored = c.Reason, false
+		switch {
+		case was.State != s.State, c.State == s.State && store.Overrides(actor, was.PausedBy):
+			s.Why, s.Restored, s.PausedBy = c.Reason, false, ""
 			return "schedule.paused", c.Reason, nil
+		case c.Cron == "" && c.Zone == "" && c.Overlap == "":
+			return "", "", nil
 		}
 	case store.ScheduleActive:
 		if was.State != s.State || was.Cron != s.Cron || was.Zone != s.Zone {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -229,14 +230,21 @@ var allowed = map[ConnState][]ConnState{
 // Verbs are the words by which people change a connection's state.
 var Verbs = map[string]ConnState{"suspend": Suspended, "resume": Active, "revoke": Revoked}
 
+// OfPerson reports whether actor is somebody who asks over the API, as "uid:1000" and "token:ci", and no part of an instance, as "self".
+func OfPerson(actor string) bool { return strings.Contains(actor, ":") }
+
+// Overrides reports whether the word of actor takes the place of that of by, who stopped the same thing before: a person's does that of
+// an instance, which lets go on by itself what it has stopped, or by a word for all of it.
+func Overrides(actor, by string) bool { return OfPerson(actor) && !OfPerson(by) }
+
 // Ended reports whether s is final.
 func (s ConnState) Ended() bool { return s == Revoked || s == Rejected }
 
 // SetConnectionState changes the state of connection id. It waits for effects
 // that hold the row and returns after it was committed: from then on no
 // transaction accepts what the new state forbids. Setting the state that is
-// there already is no error. end is called, where it is not nil, in the
-// transaction that ends the connection; what the connection has in the outbox is
+// there already is no error: who has suspended it, and why, stays, unless actor
+// [Overrides] that. end is called, where it is not nil, in the transaction that ends the connection; what the connection has in the outbox is
 // closed in it. A reason that the peer would refuse to be told is refused.
 func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string, end func(context.Context, *Tx, Connection) error) (Connection, error) {
 	var c Connection
@@ -244,10 +252,14 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 		return c, err
 	}
 	err := db.Tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx *Tx) (err error) {
-		if c, err = one(tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)); err != nil || c.State == to {
+		if c, err = one(tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)); err != nil {
 			return err
 		}
-		if !mayBecome(c.State, to) {
+		anew := to == Suspended && Overrides(actor, c.By)
+		if c.State == to && !anew {
+			return nil
+		}
+		if c.State != to && !mayBecome(c.State, to) {
 			return commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.UTC().Format(time.RFC3339), to)
 		}
 		if c, err = one(tx.Query(ctx, `UPDATE connections SET state = $2, state_reason = $3, state_by = $4, state_at = clock_timestamp()

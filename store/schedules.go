@@ -174,7 +174,8 @@ func (db *DB) FindSchedule(ctx context.Context, text string) (s Schedule, err er
 }
 
 // ChangeSchedule changes when a schedule is due, how it overlaps, and whether it is paused. What change does is done to the
-// schedule as it is at that moment; it returns the action and the words for the audit.
+// schedule as it is at that moment; it returns the action and the words for the audit, or no action where nothing is to be changed.
+// A pause without a name is that of actor.
 func (db *DB) ChangeSchedule(ctx context.Context, text, actor string, change func(s *Schedule, now time.Time) (action, why string, err error)) (s Schedule, err error) {
 	err = db.Tx(ctx, "changing a schedule", func(ctx context.Context, tx *Tx) error {
 		now, err := holdSchedule(ctx, tx, &s, text)
@@ -182,13 +183,17 @@ func (db *DB) ChangeSchedule(ctx context.Context, text, actor string, change fun
 			return err
 		}
 		action, why, err := change(&s, now)
-		if err != nil {
+		if err != nil || action == "" {
 			return err
 		}
-		err = tx.QueryRow(ctx, `UPDATE schedules SET cron = $2, zone = $3, overlap = $4, state = $5, why = $6, next_due_at = $7, restored = $8, updated_at = clock_timestamp(),
-				paused_by = CASE WHEN $5 = 'active' THEN '' WHEN state = 'active' THEN $9 ELSE paused_by END, paused_at = CASE WHEN $5 = 'active' THEN NULL WHEN state = 'active' THEN clock_timestamp() ELSE paused_at END
-			WHERE id = $1 RETURNING updated_at, paused_by, paused_at`,
-			s.ID, s.Cron, s.Zone, s.Overlap, s.State, s.Why, s.Next, s.Restored, actor).Scan(&s.UpdatedAt, &s.PausedBy, &s.PausedAt)
+		switch {
+		case s.State != SchedulePaused:
+			s.PausedBy, s.PausedAt = "", nil
+		case s.PausedBy == "":
+			s.PausedBy, s.PausedAt = actor, &now
+		}
+		err = tx.QueryRow(ctx, `UPDATE schedules SET cron = $2, zone = $3, overlap = $4, state = $5, why = $6, next_due_at = $7, restored = $8, paused_by = $9, paused_at = $10, updated_at = clock_timestamp() WHERE id = $1 RETURNING updated_at`,
+			s.ID, s.Cron, s.Zone, s.Overlap, s.State, s.Why, s.Next, s.Restored, s.PausedBy, s.PausedAt).Scan(&s.UpdatedAt)
 		tx.Audit(AuditRow{Actor: actor, Action: action, Object: s.Name, Why: why})
 		return s.refuse(err)
 	})

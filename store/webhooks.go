@@ -32,6 +32,8 @@ type Webhook struct {
 	States        []string // of agents only changes to these; none = to any
 	State         string
 	Why           string // it is disabled
+	DisabledBy    string // who has disabled it: "self" is this instance
+	DisabledAt    *time.Time
 	Cursor        int64  // number of the last event for which there is a delivery, or was none to make
 	Key           string // that signs, and
 	OldKey        string // that signs, too, "" = none is,
@@ -49,7 +51,10 @@ type Webhook struct {
 // Broken reports whether a webhook gets one delivery at a time, because tries failed.
 func (w Webhook) Broken() bool { return w.Failures >= BreakAfter }
 
-const webhookColumns = `w.id::text, w.name, w.url, w.types, w.states, w.state, w.why, w.cursor, w.key::text, ` + oldKey + `, CASE WHEN w.old_key_until > clock_timestamp() THEN w.old_key_until END,
+// Restored reports whether a restore has disabled a webhook, and nobody.
+func (w Webhook) Restored() bool { return w.Why == Restored && w.DisabledBy == "self" }
+
+const webhookColumns = `w.id::text, w.name, w.url, w.types, w.states, w.state, w.why, w.disabled_by, w.disabled_at, w.cursor, w.key::text, ` + oldKey + `, CASE WHEN w.old_key_until > clock_timestamp() THEN w.old_key_until END,
 	w.failures, w.failing_since, w.held_until, w.last_error, w.created_by, w.created_at, w.updated_at,
 	(SELECT count(*) FROM (SELECT FROM webhook_deliveries d WHERE d.webhook = w.id AND d.state = 'pending' LIMIT 1000) AS p)`
 

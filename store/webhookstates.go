@@ -8,11 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// DisableWebhook ends what a webhook is told, until it is enabled.
+// DisableWebhook ends what a webhook is told, until it is enabled. Who has disabled it, and why, stays, unless actor [Overrides] that.
 func (db *DB) DisableWebhook(ctx context.Context, text, reason, actor string) (Webhook, error) {
 	return db.holdingWebhook(ctx, "disabling a webhook", byName, text, func(ctx context.Context, tx *Tx, w Webhook) error {
-		if w.State == WebhookDisabled {
+		switch {
+		case w.State == WebhookDisabled && !Overrides(actor, w.DisabledBy):
 			return nil
+		case w.State == WebhookDisabled:
+			tx.Audit(AuditRow{Actor: actor, Action: "webhook.disabled", Object: w.Name, Why: reason})
+			_, err := tx.Exec(ctx, `UPDATE webhooks SET why = $2, disabled_by = $3, disabled_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = $1`, w.ID, reason, actor)
+			return err
 		}
 		return disableWebhook(ctx, tx, w, reason, actor)
 	})
@@ -22,8 +27,8 @@ func (db *DB) DisableWebhook(ctx context.Context, text, reason, actor string) (W
 // whoever enables it says so. What it was told once, and is sent again, is none of them.
 func disableWebhook(ctx context.Context, tx *Tx, w Webhook, why, actor string) error {
 	tx.Audit(AuditRow{Actor: actor, Action: "webhook.disabled", Object: w.Name, Why: why})
-	tx.Queue(`UPDATE webhooks SET state = 'disabled', why = $2, failures = 0, failing_since = NULL, held_until = NULL, updated_at = clock_timestamp(),
-		given_up = (SELECT min(first) FROM webhook_deliveries WHERE webhook = $1 AND state = 'pending' AND NOT told) WHERE id = $1`, w.ID, why)
+	tx.Queue(`UPDATE webhooks SET state = 'disabled', why = $2, disabled_by = $3, disabled_at = clock_timestamp(), failures = 0, failing_since = NULL, held_until = NULL, updated_at = clock_timestamp(),
+		given_up = (SELECT min(first) FROM webhook_deliveries WHERE webhook = $1 AND state = 'pending' AND NOT told) WHERE id = $1`, w.ID, why, actor)
 	_, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET state = 'failed', error = 'the webhook was disabled', leased_until = NULL, ended_at = clock_timestamp() WHERE webhook = $1 AND state = 'pending'`, w.ID)
 	return err
 }
@@ -73,7 +78,7 @@ func (db *DB) EnableWebhook(ctx context.Context, text, reason, actor string, p P
 			messages = append(messages, p.Tell(e))
 		}
 		w.tell(tx, messages)
-		_, err = tx.Exec(ctx, `UPDATE webhooks SET state = 'active', why = '', cursor = $2, given_up = NULL, last_error = '', updated_at = clock_timestamp() WHERE id = $1`, w.ID, last)
+		_, err = tx.Exec(ctx, `UPDATE webhooks SET state = 'active', why = '', disabled_by = '', disabled_at = NULL, cursor = $2, given_up = NULL, last_error = '', updated_at = clock_timestamp() WHERE id = $1`, w.ID, last)
 		return err
 	})
 }

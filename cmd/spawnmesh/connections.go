@@ -126,7 +126,11 @@ func (a *app) changeConnection(ctx context.Context, name, verb, reason string) e
 		defer fmt.Fprintln(a.err, printable(rest))
 	}
 	if a.forPeople() {
-		fmt.Fprintf(a.out, "%s is %s\n", v.Name, v.State)
+		is := fmt.Sprintf("%s is %s", v.Name, v.State)
+		if v.Already {
+			is += already(v.By, v.Since, v.Reason)
+		}
+		fmt.Fprintln(a.out, is)
 		return nil
 	}
 	return a.print(v, []any{v}, table{names: []string{v.Name}})

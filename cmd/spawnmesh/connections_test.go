@@ -75,6 +75,7 @@ func suspendAndResume(t *testing.T, h, side hand, name string) {
 	side.refused(exitMisuse, "--reason", "connections", "suspend", name)
 
 	require.Equal(t, name+" is suspended\n", side.do("connections", "suspend", name, "--reason", "holiday"))
+	require.Regexp(t, `^`+name+` is suspended already, by uid:\d+ since \S+ \S+: holiday; the reason stays, and nothing was changed\n$`, side.do("connections", "suspend", name, "--reason", "two"))
 
 	require.Regexp(t, `(?m)^`+name+`: suspended by uid:\d+: holiday$`, side.do("connections", "list"))
 	if side.dir == h.dir {

@@ -61,7 +61,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		return []control.Check{control.NewCheck("database", err)}
 	}
 	checks := append(a.sizes(list), audit)
-	if n := howMany(webhooks, func(w store.Webhook) bool { return w.State == store.WebhookDisabled && w.Why == store.Restored }); n > 0 {
+	if n := howMany(webhooks, store.Webhook.Restored); n > 0 {
 		checks = append(checks, note("webhooks", fmt.Sprintf("%d of %d are told nothing since the database was restored from a backup; to let them go on: %s", n, len(webhooks), a.line("webhook", "enable", "--all"))))
 	}
 	if n := howMany(tokens, func(t store.TokenView) bool { return t.State == store.TokenRestored }); n > 0 {

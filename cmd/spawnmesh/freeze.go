@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -72,6 +73,11 @@ func (a *app) unfreezeCommand() *cobra.Command {
 	return c
 }
 
+// already goes on with a sentence that says what is stopped: by another word, which stays.
+func already(by string, since time.Time, reason string) string {
+	return fmt.Sprintf(" already, by %s since %s: %s; the reason stays, and nothing was changed", printable(by), clock(&since), printable(commands.OneLine(reason)))
+}
+
 func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string) error {
 	scope, target := splitScope(text)
 	v, err := control.Answer(c.API().FreezeWithResponse(ctx, a.workspace, api.FreezeChange{Scope: scope, Target: target, Reason: reason}))
@@ -80,7 +86,7 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 	}
 	a.did("%s is frozen; see: %s", text, a.line("freeze", "list"))
 	if a.forPeople() && v.Already {
-		_, err := fmt.Fprintf(a.out, "%s is frozen already, by %s since %s: %s; the reason stays, and nothing was changed\n", printable(text), printable(v.Actor), clock(&v.Since), commands.OneLine(v.Reason))
+		_, err := fmt.Fprintf(a.out, "%s is frozen%s\n", printable(text), already(v.Actor, v.Since, v.Reason))
 		return err
 	}
 	if a.forPeople() {

@@ -161,6 +161,10 @@ func (a *app) sayDue(v api.Schedule, what string) error {
 	if !a.forPeople() {
 		return a.printSchedule(v)
 	}
+	if v.Already {
+		_, err := fmt.Fprintf(a.out, "schedule %s %s%s\n", v.Name, what, already(v.PausedBy, v.PausedAt, v.Why))
+		return err
+	}
 	if len(v.Next) == 0 && what == pausedNow {
 		_, err := fmt.Fprintf(a.out, "schedule %s %s\n", v.Name, what)
 		return err

@@ -35,6 +35,7 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 	require.Regexp(t, `(?m)^when asked +ordered +`+commands.ShortID(id)+` +0 *$`, h.do("schedule", "fires", "nightly"))
 
 	require.Equal(t, "schedule nightly is paused\n", h.do("schedule", "pause", "nightly", "--reason", "the disk"))
+	require.Regexp(t, `^schedule nightly is paused already, by uid:\d+ since \S+ \S+: the disk; the reason stays, and nothing was changed\n$`, h.do("schedule", "pause", "nightly", "--reason", "another"))
 	require.Regexp(t, `(?m)^state +paused: the disk$`, h.do("schedule", "show", "nightly"))
 	require.Regexp(t, `(?m)^paused +[-0-9]{10} [:0-9]{8} by uid:\d+$`, h.do("schedule", "show", "nightly"))
 	require.Regexp(t, `(?m)^nightly .* [-0-9]{10} [:0-9]{8} +uid:\d+ *$`, h.do("schedule", "list", "-o", "wide"))

@@ -103,12 +103,17 @@ func (a *app) printChanged(v api.Webhook, what string) error {
 	return err
 }
 
+// heldByRestore reports whether a restore has disabled a webhook, and nobody.
+func heldByRestore(v api.Webhook) bool {
+	return store.Webhook{Why: v.Why, DisabledBy: v.DisabledBy}.Restored()
+}
+
 // doing says in a word how a webhook does: one that a restore has disabled waits for somebody who knows whether it is wanted still.
 func doing(v api.Webhook) string {
 	if v.State == api.WebhookStateActive && v.Failures > 0 {
 		return "failing"
 	}
-	if v.Why == store.Restored {
+	if heldByRestore(v) {
 		return store.Restored
 	}
 	return string(v.State)
@@ -131,6 +136,9 @@ func (a *app) printWebhook(v api.Webhook) error {
 	var list pairs
 	list.add("webhook", v.Name+" ("+v.ID+")")
 	list.add("state", strings.TrimSuffix(string(v.State)+": "+v.Why, ": "))
+	if v.DisabledBy != "" {
+		list.add("disabled", localTime(v.DisabledAt)+" by "+v.DisabledBy)
+	}
 	list.add("url", v.URL)
 	list.add("told of", strings.Join(v.Types, ", "))
 	list.add("states", strings.Join(v.States, ", "))

@@ -10,7 +10,6 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
-	"github.com/spawnmesh/spawnmesh/store"
 )
 
 func (a *app) webhookTestCommand() *cobra.Command {
@@ -130,6 +129,9 @@ func (a *app) changeWebhook(c *cobra.Command, name string, v api.WebhookChange, 
 	if err != nil {
 		return err
 	}
+	if w.Already {
+		what += already(w.DisabledBy, w.DisabledAt, w.Why)
+	}
 	return a.sayWebhook(w, what)
 }
 
@@ -189,7 +191,7 @@ func (a *app) enableRestored(c *cobra.Command, v api.WebhookChange) error {
 		return err
 	}
 	return letGoOn(a, list.Items, held[api.Webhook]{
-		is: func(w api.Webhook) bool { return w.State == api.WebhookStateDisabled && w.Why == store.Restored },
+		is: heldByRestore,
 		goOn: func(w api.Webhook) (api.Webhook, error) {
 			return control.Answer(client.API().ChangeWebhookWithResponse(c.Context(), w.ID, v))
 		},

@@ -182,7 +182,7 @@ func webhooksAreChanged(t *testing.T, h hand, e *example) {
 func TestARestoredWebhookIsToldApart(t *testing.T) {
 	t.Parallel()
 	for want, v := range map[string]api.Webhook{
-		"restored": {State: api.WebhookStateDisabled, Why: store.Restored},
+		"restored": {State: api.WebhookStateDisabled, Why: store.Restored, DisabledBy: "self"},
 		"disabled": {State: api.WebhookStateDisabled, Why: "its host moves"},
 		"failing":  {State: api.WebhookStateActive, Failures: 1},
 		"active":   {State: api.WebhookStateActive},

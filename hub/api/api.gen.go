@@ -1356,6 +1356,8 @@ type ConnectionLiveness string
 
 // ConnectionChange defines model for ConnectionChange.
 type ConnectionChange struct {
+	// Already It was suspended before by another word, as these say: that stays, and nothing was changed.
+	Already   bool                      `json:"already,omitempty,omitzero"`
 	Authority ConnectionChangeAuthority `json:"authority"`
 	By        string                    `json:"by,omitempty,omitzero"`
 	ID        string                    `json:"id"`
@@ -2501,6 +2503,8 @@ type Role string
 
 // Schedule An order that is given again and again. A viewer gets nothing of what its agents are given.
 type Schedule struct {
+	// Already In the answer to a pause: somebody else had paused it, or with another reason, as these say: that stays.
+	Already     bool      `json:"already,omitempty,omitzero"`
 	Any         bool      `json:"any,omitempty,omitzero"`
 	CreatedAt   time.Time `json:"created_at"`
 	CreatedBy   string    `json:"created_by"`
@@ -3005,8 +3009,14 @@ type VariableAs string
 
 // Webhook defines model for Webhook.
 type Webhook struct {
-	CreatedAt time.Time `json:"created_at"`
-	CreatedBy string    `json:"created_by"`
+	// Already In the answer to its disabling: somebody else had disabled it, or with another reason, as these say: that stays.
+	Already    bool      `json:"already,omitempty,omitzero"`
+	CreatedAt  time.Time `json:"created_at"`
+	CreatedBy  string    `json:"created_by"`
+	DisabledAt time.Time `json:"disabled_at,omitempty,omitzero"`
+
+	// DisabledBy Who has disabled it; self is the hub, after a restore or as it has failed for long.
+	DisabledBy string `json:"disabled_by,omitempty,omitzero"`
 
 	// FailingSince When the first of them failed; three days later it is disabled.
 	FailingSince time.Time `json:"failing_since,omitempty,omitzero"`

@@ -83,7 +83,7 @@ func (s resources) RevokeConnection(ctx context.Context, r api.RevokeConnectionR
 func (s resources) change(ctx context.Context, name, verb, reason string) (api.ChangedJSONResponse, error) {
 	c, err := s.n.board.Change(ctx, name, federation.Change{Verb: verb, Reason: reason, Actor: control.CallerOf(ctx).String()}, s.n.authorities()...)
 	return api.ChangedJSONResponse{ID: c.ID, Name: c.Name, Authority: api.ConnectionChangeAuthority(c.Authority), State: api.ConnectionState(c.State), Reason: c.Reason, By: c.By,
-		Since: c.Since, Untold: c.Untold, PeerSays: saysOf(c.Says)}, err
+		Since: c.Since, Untold: c.Untold, Already: c.Already, PeerSays: saysOf(c.Says)}, err
 }
 
 // ResyncConnection implements [api.StrictServerInterface].

@@ -61,8 +61,11 @@ func (s resources) ChangeSchedule(ctx context.Context, r api.ChangeScheduleReque
 		return nil, err
 	}
 	b := r.Body
-	v, err := h.ChangeSchedule(ctx, r.Schedule, hub.ScheduleChange{Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), State: string(b.State), Reason: b.Reason}, control.CallerOf(ctx).String())
-	return api.ChangeSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, h, v)}, err
+	actor := control.CallerOf(ctx).String()
+	v, err := h.ChangeSchedule(ctx, r.Schedule, hub.ScheduleChange{Cron: b.Cron, Zone: b.Zone, Overlap: string(b.Overlap), State: string(b.State), Reason: b.Reason}, actor)
+	changed := oneSchedule(ctx, h, v)
+	changed.Already = b.State == api.ScheduleStatePaused && (v.PausedBy != actor || v.Why != strings.TrimSpace(b.Reason))
+	return api.ChangeSchedule200JSONResponse{OneScheduleJSONResponse: changed}, err
 }
 
 // DeleteSchedule implements [api.StrictServerInterface].

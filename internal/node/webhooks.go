@@ -58,9 +58,11 @@ func (s resources) GetWebhook(ctx context.Context, r api.GetWebhookRequestObject
 
 // ChangeWebhook implements [api.StrictServerInterface].
 func (s resources) ChangeWebhook(ctx context.Context, r api.ChangeWebhookRequestObject) (api.ChangeWebhookResponseObject, error) {
+	actor := control.CallerOf(ctx).String()
 	v, err := s.webhook(func(h *hub.Hub) (store.Webhook, error) {
-		return h.Webhooks.Change(ctx, r.Webhook, string(r.Body.State), r.Body.Reason, control.CallerOf(ctx).String())
+		return h.Webhooks.Change(ctx, r.Webhook, string(r.Body.State), r.Body.Reason, actor)
 	})
+	v.Already = r.Body.State == api.WebhookStateDisabled && (v.DisabledBy != actor || v.Why != r.Body.Reason)
 	return api.ChangeWebhook200JSONResponse{OneWebhookJSONResponse: v}, err
 }
 
@@ -142,7 +144,7 @@ func (s resources) webhook(act func(*hub.Hub) (store.Webhook, error)) (v api.One
 
 func webhookOf(h *hub.Hub, w store.Webhook) (api.Webhook, error) {
 	now, before, err := h.Webhooks.PublicKeys(w)
-	return api.Webhook{ID: w.ID, Name: w.Name, URL: w.URL, Types: w.Types, States: w.States, State: api.WebhookState(w.State), Why: w.Why, PublicKey: now, OldPublicKey: before, OldPublicKeyUntil: when(w.OldKeyUntil),
+	return api.Webhook{ID: w.ID, Name: w.Name, URL: w.URL, Types: w.Types, States: w.States, State: api.WebhookState(w.State), Why: w.Why, DisabledBy: w.DisabledBy, DisabledAt: when(w.DisabledAt), PublicKey: now, OldPublicKey: before, OldPublicKeyUntil: when(w.OldKeyUntil),
 		Failures: w.Failures, FailingSince: when(w.FailingSince), HeldUntil: when(w.HeldUntil), LastError: w.LastError, Pending: w.Pending, CreatedBy: w.CreatedBy, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt}, err
 }
 
@@ -166,7 +168,7 @@ func (n *Node) checkWebhooks(ctx context.Context) (list []control.Check) {
 	for _, w := range all {
 		c := control.Check{Name: "webhook " + w.Name}
 		switch {
-		case w.State == store.WebhookDisabled && w.Why == store.Restored:
+		case w.Restored():
 			c.OK, c.Note = true, "disabled since the database was restored from a backup"
 		case w.State == store.WebhookDisabled:
 			c.OK, c.Note = true, "disabled; an owner sees why"

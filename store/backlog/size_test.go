@@ -427,7 +427,7 @@ func TestAWebhookThatIsEnabledReadsRestores(t *testing.T) {
 	for _, sql := range []string{
 		`INSERT INTO events (seq, at, kind, previous, state, reason, attempt, accepted) SELECT n, now(), CASE n WHEN 77 THEN 'restored' ELSE 'link' END, '', 'up', '', 0, false FROM generate_series(51, 10050) AS n`,
 		`UPDATE event_numbers SET last = 10050`,
-		`UPDATE webhooks SET state = 'disabled' WHERE name = 'hook-2'`,
+		`UPDATE webhooks SET state = 'disabled', disabled_by = 'test', disabled_at = now() WHERE name = 'hook-2'`,
 		`ANALYZE events`,
 	} {
 		_, err := owner(t, l.URL).Exec(t.Context(), sql)

@@ -1414,6 +1414,8 @@ CREATE TABLE webhooks (
     states         text[] NOT NULL,             -- of agents only changes to these; none = to any
     state          text NOT NULL DEFAULT 'active' CONSTRAINT webhook_state_is_known CHECK (state IN ('active', 'disabled')),
     why            text NOT NULL DEFAULT '',    -- it is disabled
+    disabled_by    text NOT NULL DEFAULT '',    -- who has disabled it: self = this instance
+    disabled_at    timestamptz,
     cursor         bigint NOT NULL,             -- the last event for which there is a delivery, or was none to make
     given_up       bigint,                      -- first event of those that were given up as it was disabled
     key            uuid NOT NULL,               -- that signs, and
@@ -1429,7 +1431,8 @@ CREATE TABLE webhooks (
     updated_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT name_is_a_name CHECK (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
     CONSTRAINT name_is_no_id CHECK (name !~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'),
-    CONSTRAINT failures_have_begun CHECK ((failures > 0) = (failing_since IS NOT NULL))
+    CONSTRAINT failures_have_begun CHECK ((failures > 0) = (failing_since IS NOT NULL)),
+    CONSTRAINT what_is_disabled_is_by_somebody CHECK ((state = 'disabled') = (disabled_by <> '') AND (state = 'disabled') = (disabled_at IS NOT NULL))
 ) WITH (fillfactor = 50);
 
 -- What one of them is told, and how that went.
