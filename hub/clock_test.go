@@ -81,7 +81,7 @@ func TestAClockThatWasSetBackIsHeardByAHubThatStartsAgain(t *testing.T) {
 	m := meshtest.Start(t)
 	a := m.Attack(t, "clocky")
 	m.Stop(t, "hub")
-	m.Hub.Exec(t, `INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) VALUES ($1, clock_timestamp(), 1000, 0, '{}')`, a.Conn)
+	m.Hub.Exec(t, `INSERT INTO heartbeats (conn, at, interval_ms, offset_ms, body) VALUES ($1, clock_timestamp(), 60000, 0, '{"interval_ms":60000}')`, a.Conn)
 	m.Start(t, "hub")
 	meshtest.Await(t, "the link", func() bool { return a.Link.State().Up && m.View(t, "clocky").Linked })
 
