@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub/cron"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -125,6 +127,22 @@ func OrdersNothing(s store.Schedule, all []store.Connection) string {
 		return "this hub has no spoke that could take the order"
 	}
 	return notActive(*ended)
+}
+
+// RefusedNow reports whether an active schedule that was refused last would be refused now, as these connections and freezes
+// stand. What has another cause than these is taken to last.
+func RefusedNow(s store.Schedule, all []store.Connection, frozen store.Freezes) bool {
+	if s.State != store.ScheduleActive || s.Outcome.Is != store.FireRefused {
+		return false
+	}
+	if s.Outcome.Code != commands.FrozenThere && s.Outcome.Code != signing.ConnState {
+		return true
+	}
+	return !slices.ContainsFunc(all, func(c store.Connection) bool {
+		named := s.Template.Spoke == "" || c.Name == s.Template.Spoke
+		open := c.State == store.Active || c.State == store.Suspended
+		return c.Authority == store.Commands && named && open && frozen.Holds(c) == nil
+	})
 }
 
 // notActive says how a connection stands that is not active.

@@ -1,10 +1,13 @@
 package hub
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // endedBy are the words for what has ended an agent, where the reason alone tells it.
@@ -61,6 +64,23 @@ func (v AgentView) Words() string {
 	}
 	return string(v.State)
 }
+
+// Stand says of each of these agents how it stands, as [AgentView.Words]; an empty id and one that is not kept have none.
+func (h *Hub) Stand(ctx context.Context, tasks []string) (map[string]string, error) {
+	tasks = slices.DeleteFunc(slices.Clone(tasks), func(id string) bool { return id == "" })
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	list, err := h.DB.MirrorsOf(ctx, tasks)
+	stand := map[string]string{}
+	for _, m := range list {
+		stand[m.Task] = Stands(m)
+	}
+	return stand, err
+}
+
+// Stands is [AgentView.Words] of what is stored of an agent.
+func Stands(m store.Mirror) string { return viewOf(m).Words() }
 
 // killedFirst reports whether a kill was at the spoke before the order.
 func (v AgentView) killedFirst() bool {

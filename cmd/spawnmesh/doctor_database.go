@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -31,8 +29,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	var long *store.Snapshot
 	var super string
 	var audit control.Check
-	var schedules []store.Schedule
-	var connections []store.Connection
+	var due schedulesFound
 	var webhooks []store.Webhook
 	var tokens []store.TokenView
 	err := a.withInstance(ctx, func(ctx context.Context, in *instance.Instance) (err error) {
@@ -44,10 +41,7 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		}
 		if err == nil {
 			audit = checkAudit(ctx, in)
-			schedules, err = in.DB.Schedules(ctx)
-		}
-		if err == nil {
-			connections, err = in.DB.Connections(ctx)
+			due, err = findSchedules(ctx, in)
 		}
 		if err == nil {
 			webhooks, err = in.DB.Webhooks(ctx)
@@ -67,10 +61,10 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 	if n := howMany(tokens, func(t store.TokenView) bool { return t.State == store.TokenRestored }); n > 0 {
 		checks = append(checks, note("tokens", fmt.Sprintf("%d of %d let nobody in since the database was restored from a backup; revoke those that were revoked since, then: %s", n, len(tokens), a.line("token", "confirm", "--all"))))
 	}
-	if n := howMany(schedules, func(s store.Schedule) bool { return s.Restored }); n > 0 {
-		checks = append(checks, note("schedules", fmt.Sprintf("%d of %d order nothing since the database was restored from a backup; to let them go on: %s", n, len(schedules), a.line("schedule", "resume", "--all"))))
+	if n := howMany(due.schedules, func(s store.Schedule) bool { return s.Restored }); n > 0 {
+		checks = append(checks, note("schedules", fmt.Sprintf("%d of %d order nothing since the database was restored from a backup; to let them go on: %s", n, len(due.schedules), a.line("schedule", "resume", "--all"))))
 	}
-	checks = append(checks, a.checkSchedules(schedules, connections)...)
+	checks = append(checks, a.checkSchedules(due)...)
 	if long != nil {
 		checks = append(checks, control.Check{Name: "long transaction", Problem: fmt.Sprintf(
 			"process %d of the database server (%s) reads a state that is %d transactions old, and each claim passes over what was claimed since; let it end, or end it: SELECT pg_terminate_backend(%[1]d)",
@@ -80,30 +74,6 @@ func (a *app) checkDatabase(ctx context.Context, dir string) []control.Check {
 		checks = append(checks, note("database user", fmt.Sprintf(
 			"%s is a superuser, which is not needed: who can log in as it, as an agent that reads its password, has all of that server; "+
 				"give the database to another role and name that in DATABASE_URL: see docs/operating.md, A database of your own", super)))
-	}
-	return checks
-}
-
-// checkSchedules says which schedules order nothing: those of which nothing can come as their connection has ended, and those that
-// are refused each time. One that is paused is meant to order nothing.
-func (a *app) checkSchedules(all []store.Schedule, connections []store.Connection) (checks []control.Check) {
-	var stuck, refused []store.Schedule
-	for _, s := range all {
-		switch {
-		case hub.OrdersNothing(s, connections) != "":
-			stuck = append(stuck, s)
-		case s.State == store.ScheduleActive && s.Outcome.Is == store.FireRefused:
-			refused = append(refused, s)
-		}
-	}
-	if len(stuck) > 0 {
-		checks = append(checks, control.Check{Name: "schedules", Problem: fmt.Sprintf("%d of %d can order nothing: %s, as %s; let that spoke join again, or delete what is not needed any more; see: %s", len(stuck), len(all), stuck[0].Name,
-			commands.OneLine(hub.OrdersNothing(stuck[0], connections)), a.line("schedule", "list"))})
-	}
-	if len(refused) > 0 {
-		first := refused[0]
-		checks = append(checks, control.Check{Name: "refused schedules", Problem: fmt.Sprintf("%d of %d order nothing: %s is refused%s (%s: %s); see: %s", len(refused), len(all), first.Name, span(first.Outcome.Since, nil),
-			first.Outcome.Code, commands.OneLine(first.Outcome.Why), a.line("schedule", "list"))})
 	}
 	return checks
 }

@@ -5,12 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
@@ -146,8 +148,31 @@ func TestAScheduleThatIsRefusedSaysSo(t *testing.T) {
 	require.NotContains(t, h.run("", "doctor").out, "refused schedules", "it is meant to order nothing")
 	h.do("schedule", "resume", "often")
 	h.do("unfreeze", "--scope", "instance", "--reason", "over")
+
+	got = h.run("", "doctor")
+	require.NotContains(t, got.out, "WRONG: 1 of 1 order", "what refused it is over")
+	require.Regexp(t, `(?m)^refused schedules +the last time of 1 of 1 was refused, and what refused it is over: often \(FROZEN: .*bad deploy.*\); next try at .*; now: .* schedule run often$`, got.out)
 	due()
 
-	listed(`[-0-9]{10} [:0-9]{5} UTC +ordered`)
+	listed(`[-0-9]{10} [:0-9]{5} UTC +ordered, [a-z]+`)
 	require.NotContains(t, h.run("", "doctor").out, "refused schedules")
+}
+
+// A schedule says how the agent stands that it has ordered last: one whose every agent fails is not well.
+func TestAScheduleSaysHowItsAgentEnded(t *testing.T) {
+	t.Parallel()
+	d := startDue(t)
+	h := hand{t: t, dir: d.Hub.Dir, env: d.Hub.Env}
+	h.do("schedule", "delete", "often", "--yes")
+	h.do("schedule", "create", "bad", "--cron", "0 0 1 1 *", "--spoke", "attic", "--", "/bin/sh", "-c", "exit 4")
+	id := strings.TrimSpace(h.do("schedule", "run", "bad"))
+	h.until(id, func(v hub.AgentView) bool { return v.State == "failed" })
+
+	require.Regexp(t, `(?m)^bad +active .* ordered, failed: exit 4\b`, h.do("schedule", "list", "-o", "wide"))
+	require.Regexp(t, `(?m)^outcome +ordered, failed: exit 4$`, h.do("schedule", "show", "bad"))
+	require.Regexp(t, `(?m)^when asked +ordered, failed: exit 4 +`+id, h.do("schedule", "fires", "bad"))
+	require.Regexp(t, `(?m)^failing schedules +the last agent of 1 of 1 ended without success: that of bad is failed: exit 4; see: .* schedule fires bad$`, h.run("", "doctor").out)
+
+	h.do("schedule", "pause", "bad", "--reason", "it is known")
+	require.NotContains(t, h.run("", "doctor").out, "failing schedules", "it is meant to order nothing")
 }

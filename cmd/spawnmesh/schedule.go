@@ -81,12 +81,21 @@ func byClock(at time.Time, zone string) string {
 	return at.In(where).Format("2006-01-02 15:04 MST")
 }
 
-// outcomeOf says what became of a schedule last, and of refusals since when there was nothing else.
+// outcomeOf says what became of a schedule last: how the agent stands that was ordered, and of refusals since when there was
+// nothing else.
 func outcomeOf(v api.Schedule) string {
 	if v.Outcome != store.FireRefused {
-		return cmp.Or(v.Outcome, "-")
+		return cmp.Or(fireWords(v.Outcome, v.LastTaskStands), "-")
 	}
 	return fmt.Sprintf("refused: %s, since %s", v.OutcomeCode, byClock(v.OutcomeSince, v.Zone))
+}
+
+// fireWords is an outcome, with how the agent stands where one was ordered.
+func fireWords(outcome, stands string) string {
+	if outcome != store.FireOrdered || stands == "" {
+		return outcome
+	}
+	return outcome + ", " + stands
 }
 
 // spokeOf says where a schedule has its agents run.

@@ -188,7 +188,7 @@ func (a *app) printFires(list []api.Fire) error {
 			why = f.Code + ": " + f.Why
 		}
 		t.names = append(t.names, f.Task)
-		t.rows = append(t.rows, []string{due, f.Outcome, agent, strconv.Itoa(f.Missed), why, localTime(f.At), f.Actor})
+		t.rows = append(t.rows, []string{due, fireWords(f.Outcome, f.TaskStands), agent, strconv.Itoa(f.Missed), why, localTime(f.At), f.Actor})
 	}
 	return printList(a, list, t)
 }

@@ -32,7 +32,7 @@ func TestSchedulesOnTheCommandLine(t *testing.T) {
 	}
 	require.Equal(t, 5, strings.Count(shown, " 02:30 +0545"))
 	require.NotContains(t, shown, "full")
-	require.Regexp(t, `(?m)^when asked +ordered +`+commands.ShortID(id)+` +0 *$`, h.do("schedule", "fires", "nightly"))
+	require.Regexp(t, `(?m)^when asked +ordered, [a-z].* +`+commands.ShortID(id)+` +0 *$`, h.do("schedule", "fires", "nightly"))
 
 	require.Equal(t, "schedule nightly is paused\n", h.do("schedule", "pause", "nightly", "--reason", "the disk"))
 	require.Regexp(t, `^schedule nightly is paused already, by uid:\d+ since \S+ \S+: the disk; the reason stays, and nothing was changed\n$`, h.do("schedule", "pause", "nightly", "--reason", "another"))

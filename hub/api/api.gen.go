@@ -1508,7 +1508,10 @@ type Fire struct {
 
 	// Task The agent that was ordered.
 	Task string `json:"task,omitempty,omitzero"`
-	Why  string `json:"why,omitempty,omitzero"`
+
+	// TaskStands How that agent stands now, in words, as refused or failed: exit 4; absent: it is not kept any more.
+	TaskStands string `json:"task_stands,omitempty,omitzero"`
+	Why        string `json:"why,omitempty,omitzero"`
 }
 
 // FireList defines model for FireList.
@@ -2520,7 +2523,10 @@ type Schedule struct {
 
 	// LastTask What that was.
 	LastTask string `json:"last_task,omitempty,omitzero"`
-	Name     string `json:"name"`
+
+	// LastTaskStands How that agent stands now, in words, as refused or failed: exit 4; absent: it is not kept any more.
+	LastTaskStands string `json:"last_task_stands,omitempty,omitzero"`
+	Name           string `json:"name"`
 
 	// Next When it is due next; one time in a list, five of one schedule, none while it is paused.
 	Next []time.Time `json:"next,omitempty,omitzero"`

@@ -37,7 +37,7 @@ func seenSchedule(ctx context.Context, v api.Schedule) api.Schedule {
 	if control.CallerOf(ctx).SeesContent() {
 		return v
 	}
-	return api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: v.Overlap, State: v.State, Why: v.Why, Restored: v.Restored, PausedBy: v.PausedBy, PausedAt: v.PausedAt, OrdersNothing: v.OrdersNothing, Next: v.Next, LastFiredAt: v.LastFiredAt, LastTask: v.LastTask,
+	return api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: v.Overlap, State: v.State, Why: v.Why, Restored: v.Restored, PausedBy: v.PausedBy, PausedAt: v.PausedAt, OrdersNothing: v.OrdersNothing, Next: v.Next, LastFiredAt: v.LastFiredAt, LastTask: v.LastTask, LastTaskStands: v.LastTaskStands,
 		Outcome: v.Outcome, OutcomeCode: v.OutcomeCode, OutcomeSince: v.OutcomeSince, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, Labels: v.Labels, Title: v.Title, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 }
 
@@ -46,7 +46,7 @@ func seenFire(ctx context.Context, v api.Fire) api.Fire {
 	if control.CallerOf(ctx).SeesContent() {
 		return v
 	}
-	return api.Fire{Seq: v.Seq, DueAt: v.DueAt, At: v.At, Outcome: v.Outcome, Missed: v.Missed, Task: v.Task, Code: v.Code, Actor: v.Actor}
+	return api.Fire{Seq: v.Seq, DueAt: v.DueAt, At: v.At, Outcome: v.Outcome, Missed: v.Missed, Task: v.Task, TaskStands: v.TaskStands, Code: v.Code, Actor: v.Actor}
 }
 
 // openWhys begin the actions whose words are about the instance, its peers and its limits. The words about agents, tasks

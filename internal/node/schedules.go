@@ -28,7 +28,11 @@ func (s resources) ListSchedules(ctx context.Context, _ api.ListSchedulesRequest
 		return nil, err
 	}
 	list, err := h.DB.Schedules(ctx)
-	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, h, v, 1) })}, err
+	if err != nil {
+		return nil, err
+	}
+	stand, err := h.Stand(ctx, mapped(list, func(v store.Schedule) string { return v.LastTask }))
+	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, h, v, 1, stand) })}, err
 }
 
 // CreateSchedule implements [api.StrictServerInterface].
@@ -51,7 +55,11 @@ func (s resources) GetSchedule(ctx context.Context, r api.GetScheduleRequestObje
 		return nil, err
 	}
 	v, err := h.DB.FindSchedule(ctx, r.Schedule)
-	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: oneSchedule(ctx, h, v)}, err
+	if err != nil {
+		return nil, err
+	}
+	stand, err := h.Stand(ctx, []string{v.LastTask})
+	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: api.OneScheduleJSONResponse(scheduleOf(ctx, h, v, nextTimes, stand))}, err
 }
 
 // ChangeSchedule implements [api.StrictServerInterface].
@@ -115,23 +123,28 @@ func (s resources) ListFires(ctx context.Context, r api.ListFiresRequestObject) 
 		return nil, err
 	}
 	list, err := h.DB.Fires(ctx, v.ID, before, limit)
-	page := api.FireList{Items: mapped(list, func(f store.Fire) api.Fire { return seenFire(ctx, fireOf(f)) })}
+	if err != nil {
+		return nil, err
+	}
+	stand, err := h.Stand(ctx, mapped(list, func(f store.Fire) string { return f.Task }))
+	page := api.FireList{Items: mapped(list, func(f store.Fire) api.Fire { return seenFire(ctx, fireOf(f, stand)) })}
 	if len(list) == limit {
 		page.Next = cursorOf(strconv.FormatInt(list[limit-1].Seq, 10))
 	}
 	return api.ListFires200JSONResponse(page), err
 }
 
+// oneSchedule is a schedule as an answer to a change of it, which does not look how its last agent stands.
 func oneSchedule(ctx context.Context, h *hub.Hub, v store.Schedule) api.OneScheduleJSONResponse {
-	return api.OneScheduleJSONResponse(scheduleOf(ctx, h, v, nextTimes))
+	return api.OneScheduleJSONResponse(scheduleOf(ctx, h, v, nextTimes, nil))
 }
 
-// scheduleOf is a schedule as who asks may see it, with the next n times at which it is due.
-func scheduleOf(ctx context.Context, h *hub.Hub, v store.Schedule, n int) api.Schedule {
+// scheduleOf is a schedule as who asks may see it, with the next n times at which it is due; stand is of [hub.Hub.Stand].
+func scheduleOf(ctx context.Context, h *hub.Hub, v store.Schedule, n int, stand map[string]string) api.Schedule {
 	t := v.Template
 	s := api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: api.Overlap(v.Overlap), State: api.ScheduleState(v.State), Why: v.Why, Restored: v.Restored,
 		PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), OrdersNothing: h.OrdersNothing(v), Next: inUTC(hub.Upcoming(v, n)),
-		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, Outcome: v.Outcome.Is, OutcomeCode: string(v.Outcome.Code), OutcomeWhy: v.Outcome.Why, OutcomeSince: when(v.Outcome.Since), Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
+		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, LastTaskStands: stand[v.LastTask], Outcome: v.Outcome.Is, OutcomeCode: string(v.Outcome.Code), OutcomeWhy: v.Outcome.Why, OutcomeSince: when(v.Outcome.Since), Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
 		CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 	if t.Spawn != nil { // else there is none
 		s.Title = t.Spawn.Title
@@ -142,6 +155,6 @@ func scheduleOf(ctx context.Context, h *hub.Hub, v store.Schedule, n int) api.Sc
 
 func inUTC(list []time.Time) []time.Time { return mapped(list, time.Time.UTC) }
 
-func fireOf(f store.Fire) api.Fire {
-	return api.Fire{Seq: f.Seq, DueAt: when(f.Due), At: f.At, Outcome: f.Outcome, Missed: f.Missed, Task: f.Task, Code: string(f.Code), Why: f.Why, Actor: f.Actor}
+func fireOf(f store.Fire, stand map[string]string) api.Fire {
+	return api.Fire{Seq: f.Seq, DueAt: when(f.Due), At: f.At, Outcome: f.Outcome, Missed: f.Missed, Task: f.Task, TaskStands: stand[f.Task], Code: string(f.Code), Why: f.Why, Actor: f.Actor}
 }
