@@ -334,6 +334,55 @@ func TestARefusedAnswerIsInTheAudit(t *testing.T) {
 		task, string(p.Spoke.Self()), p.Hub.Conn.ID))
 }
 
+// A spoke that was restored may not know what was asked and answered since: asked again, the question gets the answer that this hub has
+// given, and no one that somebody else had.
+func TestAnAnswerThatARestoreLostIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answered *commands.Answered // and else the spoke says that it knows no such question
+		again    bool
+	}{
+		"it was taken":             {&commands.Answered{Outcome: commands.QuestionAnswered, Answer: "allow", By: "ann"}, true},
+		"it came before":           {nil, true},
+		"its host had answered it": {&commands.Answered{Outcome: commands.QuestionAnswered, Answer: "allow", By: "bob"}, false},
+		"it was withdrawn":         {&commands.Answered{Outcome: commands.QuestionWithdrawn}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewPair(t)
+			task := p.Order(t, nil)
+			q := asked(task)
+			takenIn(t, p, reports(t, p, task, q)...)
+			p.Hub.Due(t)
+			require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), commands.Answer{Task: task, Question: q.Question, Answer: "allow", By: "ann", Reason: "so"}))
+			order := p.Spoke.Read(t, p.Hub.Due(t)...)[0]
+			if a := tt.answered; a != nil {
+				a.Task, a.State, a.Question, a.At = task, commands.Running, q.Question, q.At
+				takenIn(t, p, reports(t, p, task, a)...)
+			} else {
+				require.NoError(t, p.Spoke.DB.Tx(t.Context(), "refusing", func(_ context.Context, tx *store.Tx) error {
+					order.Refuse(tx, commands.Refuse(commands.NotFound, "no such question"))
+					return nil
+				}))
+				takenIn(t, p, p.Hub.Read(t, p.Spoke.Due(t)...)...)
+			}
+
+			takenIn(t, p, reports(t, p, task, q)...)
+
+			list, err := p.Hub.DB.Inquiries(t.Context(), task)
+			require.NoError(t, err)
+			require.Equal(t, commands.QuestionOpen, list[0].State)
+			require.Equal(t, tt.again, list[0].Sent != nil)
+			n := 1
+			if tt.again {
+				n = 2
+			}
+			require.Equal(t, n, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND actor = 'ann'`))
+			require.Equal(t, n, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.answer'`))
+		})
+	}
+}
+
 // An answer that was taken, and that its spoke refuses when it comes once more after a restore, is none that was refused.
 func TestAnAnswerThatWasTakenIsNotRefused(t *testing.T) {
 	t.Parallel()

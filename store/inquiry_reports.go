@@ -59,22 +59,29 @@ func (o *openInquiries) before(ctx context.Context, conn string) (int, error) {
 const roomForInquiry = `(SELECT count(*) FROM (SELECT FROM inquiries WHERE task = $3 AND conn = $1 AND id <> $2 LIMIT $4) AS other) < $4`
 
 // keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more. What people
-// have read and what this hub has answered stay: the first words count, and other ones are refused.
+// have read and what this hub has answered stay: the first words count, and other ones are refused. An answer of this hub that its spoke
+// has taken and lost by a restore, or refused as it did not know the question, is sent once more.
 func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question, open *openInquiries) error {
 	before, err := open.before(ctx, m.Conn)
 	if err != nil {
 		return err
 	}
-	tag, err := tx.Exec(ctx, `
+	var lost *Sent
+	err = tx.QueryRow(ctx, `
+		WITH lost AS (SELECT sent FROM inquiries WHERE conn = $1 AND id = $2 AND seq < $6 AND outcome IS NOT NULL AND command IS NOT NULL)
 		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, turn)
 		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12), turn_of($13) WHERE `+roomForInquiry+`
 		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
 			turn = CASE WHEN i.outcome IS NULL THEN i.turn ELSE excluded.turn END, attempt = greatest(i.attempt, excluded.attempt), seq = greatest(i.seq, excluded.seq), command = CASE WHEN i.outcome IS NULL THEN i.command END,
 			outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END, answer = CASE WHEN i.seq > excluded.seq THEN i.answer ELSE '' END,
 			answered_by = CASE WHEN i.seq > excluded.seq THEN i.answered_by ELSE '' END, reason = CASE WHEN i.seq > excluded.seq OR i.outcome IS NULL THEN i.reason ELSE '' END
-		WHERE i.task = excluded.task AND (i.attempt = 0 OR (i.question, i.options, i.fallback, i.data) = (excluded.question, excluded.options, excluded.fallback, excluded.data))`,
-		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline, before)
-	if err != nil || tag.RowsAffected() > 0 {
+		WHERE i.task = excluded.task AND (i.attempt = 0 OR (i.question, i.options, i.fallback, i.data) = (excluded.question, excluded.options, excluded.fallback, excluded.data))
+		RETURNING (SELECT sent FROM lost)`,
+		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline, before).Scan(&lost)
+	switch {
+	case err == nil && lost != nil:
+		return sendAnswer(ctx, tx, m.Conn, commands.Answer{Task: q.Task, Question: q.Question, Answer: lost.Answer, By: lost.By, Reason: lost.Reason}, time.UnixMilli(q.Deadline))
+	case err != pgx.ErrNoRows:
 		return err
 	}
 	var of string
@@ -115,7 +122,7 @@ func answerRefused(ctx context.Context, tx *Tx, from Standing, m *Incoming, b *c
 		return err
 	}
 	gone := b.Code == commands.NotFound || b.Code == commands.UnknownTask
-	_, err := tx.Exec(ctx, `UPDATE inquiries SET command = NULL, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
+	_, err := tx.Exec(ctx, `UPDATE inquiries SET command = CASE WHEN $4 THEN command END, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
 		WHERE conn = $1 AND command = $2 AND outcome IS NULL`, m.Conn, m.Header.Re.ID, commands.CleanReason(b.Why), gone)
 	return err
 }

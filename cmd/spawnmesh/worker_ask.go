@@ -64,8 +64,11 @@ func (w *worker) await(ctx context.Context, ask door.Ask) error {
 		return err
 	}
 	for q.State == commands.QuestionOpen {
-		id := q.ID
-		if err := w.ask(ctx, http.MethodGet, "/v1/questions/"+id+"?wait=30s", nil, &q); err != nil {
+		err := w.ask(ctx, http.MethodGet, "/v1/questions/"+q.ID+"?wait=30s", nil, &q)
+		if commands.CodeOf(err) == commands.NotFound { // the spoke was restored from a backup, which does not have it
+			err = w.ask(ctx, http.MethodPost, "/v1/questions", ask, &q)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -70,7 +70,7 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := r.noteWords(ctx, tx); err != nil {
 		return err
 	}
-	if err := r.goOn(ctx, tx); err != nil {
+	if err := b.goOn(ctx, tx, &r); err != nil {
 		return err
 	}
 	if _, err := b.openBegun(ctx, tx, slices.Concat(r.begun.task, r.cancelled)); err != nil {
@@ -159,6 +159,7 @@ type recalling struct {
 	ran       []PausedAgent // that are paused here, and have begun an attempt that is not known here
 	answered  []string      // tasks whose agents went on, in a later attempt too
 	cancelled []string      // tasks whose agents may finish, and have no other attempt
+	unasked   []string      // tasks whose agents wait for an answer as far as their asker knows, and do not here
 	ended     []commands.TaskStanding
 	leased    []closing // of these, the attempts that are open here
 	lost      []Moved   // of which nothing is here
@@ -193,6 +194,9 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 			r.leased = append(r.leased, closing{fence: h.fence, outcome: string(commands.Released)})
 		}
 	case s.Attempt > 0 && h.leased:
+		if s.State == commands.AwaitingInput && s.Attempt == h.fence.Attempt && !s.Over && h.state == commands.Running {
+			r.unasked = append(r.unasked, s.Task)
+		}
 		r.begun.add(s.Task, s.Attempt)
 		r.wentOn(h, s)
 	case s.Attempt == 0 || s.Over || s.State == commands.Queued: // the next one may start

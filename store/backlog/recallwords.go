@@ -87,10 +87,15 @@ func (r *recalling) noteWord(ctx context.Context, tx *store.Tx, p Pause) (still,
 	return still, true, nil
 }
 
-// goOn lets tasks stand as they are recalled.
-func (r *recalling) goOn(ctx context.Context, tx *store.Tx) error {
+// goOn lets tasks stand as they are recalled, or tells how they stand.
+func (b *Backlog) goOn(ctx context.Context, tx *store.Tx, r *recalling) error {
 	if err := r.closeQuestions(ctx, tx); err != nil {
 		return err
+	}
+	for _, task := range r.unasked { // what it has asked since is not known here: it asks again, or goes on
+		if _, err := b.tellStanding(ctx, tx, task); err != nil {
+			return err
+		}
 	}
 	if err := takeBack(ctx, tx, r.ran, "peer"); err != nil {
 		return err

@@ -181,3 +181,39 @@ func TestAnAttemptOfARecalledEndWasLost(t *testing.T) {
 		})
 	}
 }
+
+// An agent that has asked since the backup waits for nothing here until it asks again: its asker is told that it runs.
+func TestAnAgentWhoseQuestionIsLostRuns(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		asks  bool // here, too
+		there commands.TaskStanding
+		told  int
+	}{
+		"its asker knows a question":        {false, commands.TaskStanding{State: commands.AwaitingInput, Attempt: 1}, 1},
+		"it is known here":                  {true, commands.TaskStanding{State: commands.AwaitingInput, Attempt: 1}, 0},
+		"its asker knows that it runs":      {false, commands.TaskStanding{State: commands.Running, Attempt: 1}, 0},
+		"a later attempt of it has asked":   {false, commands.TaskStanding{State: commands.AwaitingInput, Attempt: 2}, 0},
+		"it has asked, and its try is over": {false, commands.TaskStanding{State: commands.AwaitingInput, Attempt: 1, Over: true}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, facts := told(t)
+			f := s.started()
+			if tt.asks {
+				_, err := s.backlog.Ask(t.Context(), f, inquiry)
+				require.NoError(t, err)
+			}
+			s.restored()
+			*facts = nil
+			tt.there.Task = f.Task
+
+			s.recall(tt.there)
+
+			require.Len(t, *facts, tt.told)
+			for _, m := range *facts {
+				require.Equal(t, []any{true, f.Task, commands.Running, 1}, []any{m.Stands, m.Task, m.State, m.Attempt})
+			}
+		})
+	}
+}

@@ -1089,7 +1089,7 @@ CREATE TABLE inquiries (
     answered_by  text NOT NULL DEFAULT '',
     answered_at  timestamptz,
     sent         jsonb,                    -- the answer that this hub sent last: what, by whom, when; null = none
-    command      uuid,                     -- that message, while it is on its way, and where it was taken
+    command      uuid,                     -- that message, while it is on its way, and where it was taken or its spoke did not know the question
     PRIMARY KEY (conn, id)
 );
 CREATE INDEX inquiries_open ON inquiries (conn, id) WHERE outcome IS NULL;
