@@ -82,8 +82,10 @@ func (w *whyAgent) killed() {
 		}
 		w.add(commands.CauseKill, kill.At, "", "%s", said)
 	}
-	if said := w.Finishes(); said != "" {
-		w.add(commands.CauseKill, nil, "", "%s", said)
+	for _, said := range []string{w.Finishes(), w.KilledElsewhere()} {
+		if said != "" {
+			w.add(commands.CauseKill, nil, "", "%s", said)
+		}
 	}
 	if kill := store.ReadKill(w.RefusedKill); kill != nil {
 		fix := ""
@@ -100,6 +102,14 @@ func (v AgentView) Finishes() string {
 		return ""
 	}
 	return "it was cancelled and may finish, and no attempt follows; its host has ordered that, or this hub before it was restored from a backup"
+}
+
+// KilledElsewhere says of an agent that was killed that this hub knows of no such order; "" of any other.
+func (v AgentView) KilledElsewhere() string {
+	if v.State != commands.Cancelled || v.Reason != commands.KillRequested || store.ReadKill(v.Kill) != nil {
+		return ""
+	}
+	return "its host has ordered the kill, or this hub before it was restored from a backup"
 }
 
 // NotKilled says who refused the newest order to end the agent, and why; "" where nobody did.
@@ -140,7 +150,7 @@ func (v AgentView) PauseSaid() string {
 		return fmt.Sprintf("%s; it expired before %s took it", by, v.Spoke)
 	case p.State == store.PauseSent:
 		return by + "; its spoke has not taken it yet"
-	case p.Paused && v.State == commands.Paused: // else it goes on by another word: of its host, or of a cancel that lets it finish
+	case p.Paused && v.State == commands.Paused && p.State == store.PauseTaken: // else it goes on by another word: of its host, or of a cancel that lets it finish
 		return by
 	}
 	return ""

@@ -163,9 +163,11 @@ func TestWhatIsSaidOfAPause(t *testing.T) {
 		require.Equal(t, want, v.PauseSaid())
 		require.Equal(t, strings.NewReplacer(": so", "", "it was cancelled", "CONFLICT").Replace(want), v.Brief().PauseSaid())
 	}
-	raw, err := json.Marshal(at(store.PauseTaken, true, nil))
-	require.NoError(t, err)
-	require.Empty(t, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Running, Pause: raw}}.PauseSaid(), "it goes on by another word")
+	for p, state := range map[*store.OrderedPause]commands.State{at(store.PauseTaken, true, nil): commands.Running, at(store.PauseOver, true, nil): commands.Paused} {
+		raw, err := json.Marshal(p)
+		require.NoError(t, err)
+		require.Empty(t, hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: state, Pause: raw}}.PauseSaid(), "it goes on, or stands still, by another word")
+	}
 }
 
 // One that stands still by another word than that of its hub is resumed from there all the same.
@@ -222,6 +224,19 @@ func TestWhyAnAgentEnded(t *testing.T) {
 		require.Equal(t, want, why(t, v, linked(nil))[0].Text)
 		require.Equal(t, want, hub.WhyHere(v, hub.Host{})[0].Text)
 	}
+}
+
+// Of a kill that this hub knows nothing of it is said who may have ordered it.
+func TestAKillOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "its host has ordered the kill, or this hub before it was restored from a backup"
+	of := func(reason commands.Reason, kill string) hub.AgentView {
+		return hub.AgentView{Mirror: store.Mirror{Spoke: "attic", State: commands.Cancelled, Reason: reason, Kill: json.RawMessage(kill), ConnState: store.Active}}
+	}
+
+	require.Equal(t, elsewhere, why(t, of(commands.KillRequested, ""), linked(nil))[1].Text)
+	require.Empty(t, of(commands.KillRequested, `{"by":"uid:0","reason":"x"}`).KilledElsewhere())
+	require.Empty(t, of(commands.CancelRequested, "").KilledElsewhere())
 }
 
 // An agent that a limit of its provider has parked is said to wait for what it met.

@@ -125,9 +125,9 @@ func insertConnection(ctx context.Context, tx *Tx, n NewConnection) (Connection,
 	if err := checkLinkKey(ctx, tx, c); err != nil {
 		return c, err
 	}
-	// Who comes back under a name is frozen as that was.
+	// Who comes back under a name is frozen as that was, but for what waited for a word of the old connection.
 	if _, err := tx.Exec(ctx, `UPDATE freezes f SET target = $1 FROM connections old
-		WHERE f.scope = 'connection' AND f.target = old.id::text AND old.peer_name = $2 AND has_ended(old.state)`, c.ID, c.Name); err != nil {
+		WHERE f.scope = 'connection' AND f.target = old.id::text AND old.peer_name = $2 AND has_ended(old.state) AND f.actor <> $3`, c.ID, c.Name, heldBy); err != nil {
 		return c, err
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO sequences (conn, kid, told) SELECT $1, coalesce(nullif($2, ''), k.kid), CASE WHEN $2 IN ('', k.kid) THEN i.keys ELSE 0 END
@@ -269,6 +269,9 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 		tx.Audit(AuditRow{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id})
 		if !to.Ended() { // whoever of the peer's key is heard next is the peer
 			_, err := tx.Exec(ctx, `UPDATE sequences SET incarnations = '{}' WHERE conn = $1 AND $2 = 'active'`, id, to)
+			return err
+		}
+		if err := noMoreHeld(ctx, tx, id); err != nil { // nothing of it is claimed again
 			return err
 		}
 		if end != nil {

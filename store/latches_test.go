@@ -114,3 +114,24 @@ func TestWhatIsFrozenHere(t *testing.T) {
 		require.Equal(t, "frozen by uid:0: my turn", held().Why())
 	}
 }
+
+// What waited for a word of a connection waits no more when that ends; what a person has frozen stays so for who comes back.
+func TestNobodyWaitsForAConnectionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	for by, stays := range map[string]int{"restore": 0, "uid:0": 1} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			s := storetest.NewPair(t).Spoke
+			other := storetest.NewID()
+			for _, conn := range []string{s.Conn.ID, other} {
+				require.NoError(t, s.Exec(`INSERT INTO freezes (workspace, scope, target, reason, actor) VALUES ('main', 'connection', $1, 'why', $2)`, conn, by))
+			}
+
+			_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, store.Revoked, "moved", "uid:0", nil)
+
+			require.NoError(t, err)
+			require.Equal(t, stays, s.Count(t, `SELECT count(*) FROM freezes WHERE target = $1`, s.Conn.ID))
+			require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM freezes WHERE target = $1`, other))
+		})
+	}
+}

@@ -239,6 +239,8 @@ const moveMirrors = `
 				SELECT jsonb_agg(CASE (e->>'attempt')::bigint WHEN o.attempt THEN e || jsonb_build_object('next', o.next) ELSE e END ORDER BY n) FROM jsonb_array_elements(o.attempts) WITH ORDINALITY AS x (e, n)), '[]') ELSE o.attempts END,
 			policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 			isolation = CASE WHEN o.isolation <> '' AND (o.seq > m.last_seq OR m.isolation = '') THEN o.isolation ELSE m.isolation END,
+			pause = CASE WHEN o.forward AND m.state = 'paused' AND o.state <> 'paused' AND NOT is_terminal(o.state::task_state) AND m.pause->>'state' = 'taken' AND (m.pause->>'paused')::boolean
+				THEN m.pause || '{"state": "over"}' ELSE m.pause END,
 			attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 			accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
 			accepted_said = coalesce(m.accepted_said, o.accepted_said),

@@ -24,7 +24,7 @@ type OrderedPause struct {
 	Before *OrderedPause `json:"before,omitempty"`
 }
 
-// counts is the newest word that was not refused and has not expired, as far as is known; nil = none.
+// counts is the newest word that was not refused, has not expired and is not over, as far as is known; nil = none.
 func (o *OrderedPause) counts() *OrderedPause {
 	switch {
 	case o == nil, o.State == PauseTaken, o.State == PauseSent && o.Before == nil:
@@ -47,6 +47,7 @@ const (
 	PauseTaken   = "taken"   // its spoke has it
 	PauseRefused = "refused" // it changes nothing
 	PauseExpired = "expired" // no spoke has taken it in time; it changes nothing
+	PauseOver    = "over"    // it was taken, and its agent went on since by another word, as of its host
 )
 
 // OrderPause stores the order that a task stands still, or goes on. An agent that has ended does neither.

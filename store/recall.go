@@ -164,10 +164,18 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 
 // settle lets what was held back go on.
 func settle(ctx context.Context, tx *Tx, conn, name, why string) error {
+	if err := noMoreHeld(ctx, tx, conn); err != nil {
+		return err
+	}
+	tx.Audit(AuditRow{Actor: "peer", Action: "connection.recalled", Object: name, Code: string(commands.Resync), Conn: conn, Why: why})
+	return nil
+}
+
+// noMoreHeld lifts what held back the orders of a connection.
+func noMoreHeld(ctx context.Context, tx *Tx, conn string) error {
 	_, err := tx.Exec(ctx, `DELETE FROM freezes WHERE workspace = $2 AND scope = 'connection' AND target = $1::uuid::text AND actor = $3`, conn, Workspace, heldBy)
 	if err != nil {
 		return fmt.Errorf("letting go on what was held back: %w", err)
 	}
-	tx.Audit(AuditRow{Actor: "peer", Action: "connection.recalled", Object: name, Code: string(commands.Resync), Conn: conn, Why: why})
 	return nil
 }

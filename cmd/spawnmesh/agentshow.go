@@ -156,6 +156,9 @@ func (v agentView) ends() (list pairs) {
 	if said := v.Finishes(); said != "" {
 		list.add("cancel", said)
 	}
+	if said := v.KilledElsewhere(); said != "" && v.Hub == "" {
+		list.add("kill", said)
+	}
 	if k := store.ReadKill(v.RefusedKill); k != nil {
 		list.add(k.Word(), orderedEnd(k)+"; "+v.NotKilled())
 	}

@@ -12,6 +12,8 @@ import (
 func receiptLine(rc store.ReceiptRow) string {
 	text := fmt.Sprintf("%s seq %d  %s %s", rc.At.Local().Format("15:04:05.000"), rc.Seq, rc.Spoke, receiptWords(rc))
 	switch {
+	case rc.Code == string(commands.ReUnknown):
+		text += "; it is about an order that this hub does not know (" + rc.Code + "): it was restored since, or the spoke made it up; it changed nothing"
 	case rc.Code != "":
 		text += "; this hub has refused it (" + rc.Code + "), and it changed nothing"
 	case rc.Late:

@@ -49,4 +49,6 @@ func TestAReceiptIsToldInWords(t *testing.T) {
 	require.Equal(t, "04:05:06.000 seq 7  attic started it; it came after the end", receiptLine(rc))
 	rc.Code = "RESULT_CONFLICT"
 	require.Equal(t, "04:05:06.000 seq 7  attic started it; this hub has refused it (RESULT_CONFLICT), and it changed nothing", receiptLine(rc))
+	rc.Code = "RE_UNKNOWN"
+	require.Equal(t, "04:05:06.000 seq 7  attic started it; it is about an order that this hub does not know (RE_UNKNOWN): it was restored since, or the spoke made it up; it changed nothing", receiptLine(rc))
 }

@@ -2744,7 +2744,7 @@ type Task struct {
 	// Overrun It runs longer than its estimate and what is added to that.
 	Overrun bool `json:"overrun,omitempty,omitzero"`
 
-	// Pause The last word whether it is to stand still: `paused`, by whom, why, when. `state` is `sent`, `taken`, `expired`, or `refused` with `code` and `why`. `before` is the word that counts until it is taken, and where it is not.
+	// Pause The last word whether it is to stand still: `paused`, by whom, why, when. `state` is `sent`, `taken`, `expired`, `over` where the agent went on since by another word, or `refused` with `code` and `why`. `before` is the word that counts until it is taken, and where it is not.
 	Pause json.RawMessage `json:"pause,omitempty,omitzero"`
 
 	// Policy The version of the policy of the spoke that decided last.
