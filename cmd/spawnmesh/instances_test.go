@@ -71,7 +71,7 @@ func notJoined(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 func noInstance(t *testing.T, _ *fleet.Mesh, _, _ hand) {
 	none := fresh(t)
 	for _, line := range []string{"agents", "status ffffffff", "logs ffffffff", "logs -f ffffffff", "why ffffffff", "kill ffffffff --reason x", "spawn --wait -- true",
-		"connections list", "connections show x", "audit list", "invite --name x"} {
+		"connections list", "connections show x", "invite --name x"} {
 		none.refused(exitUnreachable, "no instance runs in "+none.dir, strings.Fields(line)...)
 	}
 	got := none.run("", "-o", "json", "agents")
