@@ -33,14 +33,15 @@ func TestWhatWasEndedAfterTheBackupStaysEnded(t *testing.T) {
 	m.Stop(t, "attic")
 	backup := s.Backup(t)
 	m.Start(t, "attic")
-	m.AwaitLink(t, "attic")
+	last := m.Noop(t, "attic") // where it is taken the new link is judged
+	meshtest.Await(t, "that it waits", func() bool { return m.Agent(t, last).AcceptedAt != nil })
 	meshtest.Await(t, "that agents may start", func() bool { return s.Count(t, `SELECT count(*) FROM grants_in_force`) == 1 })
 	s.Proxy.Cut()
 	lift()
 	s.Do(t, "POST", "/api/v1/tasks/"+killed+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	cancel(t, s.Instance, cancelled, nil)
 	meshtest.Await(t, "their ends", func() bool {
-		return s.Count(t, `SELECT count(*) FROM tasks t WHERE is_terminal(state) OR EXISTS (SELECT FROM ended_attempts e WHERE e.task = t.id AND number = 1)`) == 4
+		return s.Count(t, `SELECT count(*) FROM tasks t WHERE is_terminal(state) OR EXISTS (SELECT FROM ended_attempts e WHERE e.task = t.id AND number = 1)`) == 5
 	})
 	m.Stop(t, "attic")
 	s.Restore(t, backup)
