@@ -88,7 +88,7 @@ func exitCodes(t *testing.T, h hand) {
 
 			require.Equal(t, tt.code, s.code, "%s%s", s.out, s.err)
 			require.Contains(t, s.out, tt.says)
-			require.Regexp(t, `^(\w{8} on (attic|cellar): it .*\n)*$`, s.err)
+			require.Regexp(t, `^(\w{8} on (attic|cellar): (it|has all of its \d slots) .*\n)*$`, s.err)
 		})
 	}
 	h.t = t

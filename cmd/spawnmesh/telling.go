@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -71,7 +72,7 @@ func (t *teller) once(ctx context.Context) (ended bool) {
 
 // stands says of an agent that has not ended what it waits for first, or that it runs.
 func stands(v hub.AgentView, first commands.WhyReason) string {
-	said := first.Text
+	said := strings.TrimPrefix(first.Text, v.Spoke+": ") // the line has named it
 	if v.State != commands.Queued && v.Attempt > 1 {
 		said = fmt.Sprintf("attempt %d, %s", v.Attempt, said)
 	}

@@ -23,8 +23,8 @@ func fiveOfEach(t *testing.T) *Instance {
 	}
 	h.Exec(t, `INSERT INTO inquiries (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline)
 		SELECT conn, task, task, 1, 1, 'may I?', '{}', '', '', now(), now() + interval '1 day' FROM mirrors`)
-	h.Exec(t, `INSERT INTO webhooks (id, name, url, types, states, state, cursor, key, created_by)
-		VALUES (gen_random_uuid(), 'pager', 'https://pager.example.org/in', '{}', '{}', 'disabled', 0, gen_random_uuid(), 'test')`)
+	h.Exec(t, `INSERT INTO webhooks (id, name, url, types, states, state, cursor, key, created_by, disabled_by, disabled_at)
+		VALUES (gen_random_uuid(), 'pager', 'https://pager.example.org/in', '{}', '{}', 'disabled', 0, gen_random_uuid(), 'test', 'test', now())`)
 	h.Exec(t, `INSERT INTO webhook_deliveries (id, webhook, type, body, at, state, ended_at)
 		SELECT 'msg_' || n, w.id, 'agent.state_changed', '{}', now(), 'delivered', now() FROM webhooks w, generate_series(1, 5) AS n`)
 	return h
