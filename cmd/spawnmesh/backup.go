@@ -97,7 +97,7 @@ func (a *app) backUp(ctx context.Context, dir string, s *secretFlags) error {
 		return err
 	})
 	if err != nil {
-		return toolMissing(err)
+		return a.notDone(ctx, err, "nothing was written")
 	}
 	a.did("%s was written", dir)
 	return a.sayBackup(m, dir)
@@ -122,7 +122,11 @@ func (a *app) restore(ctx context.Context, from string, s *secretFlags) error {
 		return err
 	})
 	if err != nil {
-		return toolMissing(err)
+		left := dir + " was not made"
+		if a.databaseURL() != "" {
+			left += "; the database of DATABASE_URL may be filled: empty it before the next try"
+		}
+		return a.notDone(ctx, err, left)
 	}
 	role := "spoke"
 	if m.Hub {
@@ -151,6 +155,15 @@ func (a *app) sayBackup(m backup.Manifest, dir string) error {
 	fmt.Fprintf(a.out, "%s is a whole backup of instance %s, made at %s by %s: %d files, %d bytes\n",
 		dir, m.Instance, m.At.Local().Format(time.RFC3339), printable(m.Version), len(m.Files), m.Size())
 	return nil
+}
+
+// notDone is the error of a backup or a restore that failed. Of one that was interrupted it says what is left.
+func (a *app) notDone(ctx context.Context, err error, left string) error {
+	if ctx.Err() == nil {
+		return toolMissing(err)
+	}
+	fmt.Fprintf(a.err, "interrupted; %s\n", left)
+	return ctx.Err()
 }
 
 // toolMissing gives a client program that is not here the code of a database that is not there.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/backup"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/store/postgres"
 )
 
 // passphraseIn writes a file with a passphrase.
@@ -138,6 +140,57 @@ func TestBackupsByHand(t *testing.T) {
 	for _, line := range []string{"schedule list", "webhook list", "schedule pause hold --reason over"} {
 		none.refused(exitUnreachable, "start it: spawnmesh --data-dir "+none.dir+" hub run", strings.Fields(line)...)
 	}
+}
+
+// An interrupt of a backup or a restore is no fault of PostgreSQL's programs. It leaves nothing, and says so.
+func TestAnInterruptedBackupLeavesNothing(t *testing.T) {
+	t.Parallel()
+	here, top := fresh(t), fresh(t).dir
+	withCluster(t, here.dir)
+	whole, passphrase := filepath.Join(top, "whole"), passphraseIn(t, "correct horse battery")
+	here.do("backup", whole, "--passphrase-file", passphrase)
+	bin, begun := slowTools(t)
+	for _, line := range [][]string{{"restored", "was not made", "restore", whole}, {"backup", "nothing was written", "backup", filepath.Join(top, "backup")}} {
+		h := hand{t: t, dir: here.dir, env: []string{"SPAWNMESH_PG_BIN=" + bin}}
+		if line[0] == "restored" {
+			h.dir = filepath.Join(top, line[0])
+		}
+		c := h.command(t.Context(), append(line[2:], "--passphrase-file", passphrase)...)
+		var said strings.Builder
+		c.Stderr = &said
+		require.NoError(t, c.Start())
+		require.Eventually(t, func() bool { return os.Remove(begun) == nil }, time.Minute, 10*time.Millisecond, line)
+
+		require.NoError(t, c.Process.Signal(os.Interrupt))
+		_ = c.Wait()
+
+		require.Equal(t, exitInterrupted, c.ProcessState.ExitCode(), "%s", &said)
+		require.Regexp(t, "^interrupted; .*"+line[1]+"\n$", hurried(said.String()))
+		left, err := os.ReadDir(top)
+		require.NoError(t, err)
+		require.Len(t, left, 1, "the whole backup alone")
+	}
+}
+
+// slowTools is a directory of PostgreSQL's programs whose pg_dump and pg_restore end never, once they work on a database;
+// then there is a file begun.
+func slowTools(t *testing.T) (dir, begun string) {
+	t.Helper()
+	dir = t.TempDir()
+	begun = filepath.Join(dir, "begun")
+	programs, err := postgres.Find(t.Context(), "")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(filepath.Join(programs, "postgres"), filepath.Join(dir, "postgres")))
+	for _, name := range []string{"pg_dump", "pg_restore"} {
+		tool, err := postgres.Tool(t.Context(), "", name, 15)
+		require.NoError(t, err)
+		text := "#!/bin/sh\ncase $1 in --version|--list) exec " + tool + " \"$@\";; esac\n: >" + begun + "\nexec sleep 600\n"
+		syscall.ForkLock.RLock() // no child has it open for writing, so it can be run
+		err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755)
+		syscall.ForkLock.RUnlock()
+		require.NoError(t, err)
+	}
+	return dir, begun
 }
 
 // A new passphrase is asked for twice, and a terminal does not show it. An interrupt ends the question.

@@ -51,6 +51,9 @@ func (a *app) doctor(ctx context.Context) error {
 	checks = append(checks, checkEntries(dir)...)
 	checks = append(checks, running...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
+	if err := ctx.Err(); err != nil { // what was cut off is not wrong
+		return err
+	}
 	bad, more := 0, ""
 	t := table{head: []string{"CHECK", "RESULT"}, whole: true}
 	for i, c := range checks {

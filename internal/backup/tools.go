@@ -55,7 +55,11 @@ func tool(ctx context.Context, binDir, name string, major int, address string, a
 	var said bytes.Buffer
 	c := exec.CommandContext(ctx, path, args...)
 	c.Env, c.Stderr = env, &said
-	if err := c.Run(); err != nil {
+	err = c.Run()
+	if ctx.Err() != nil { // it was killed for that
+		return fmt.Errorf("%s: %w", name, ctx.Err())
+	}
+	if err != nil {
 		return &commands.Refused{Code: commands.StoreDown, Why: name, Err: fmt.Errorf("%w%s", err, complaints(said.String())),
 			Hint: "the program is " + path + "; SPAWNMESH_PG_BIN names another directory"}
 	}

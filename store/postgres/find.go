@@ -176,6 +176,9 @@ func version(ctx context.Context, program string) (int, error) {
 	cmd := exec.CommandContext(ctx, program, "--version")
 	cmd.Env = serverEnv()
 	out, err := cmd.Output()
+	if ctx.Err() != nil { // it was killed for that
+		return 0, fmt.Errorf("%s --version: %w", program, ctx.Err())
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%s --version: %w%s", program, err, stderrOf(err))
 	}
@@ -295,6 +298,9 @@ func Tool(ctx context.Context, binDir, name string, major int) (path string, err
 		if err == nil && v >= major && (best == 0 || v < best) {
 			path, best = filepath.Join(dir, name), v
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("looking for %s: %w", name, err)
 	}
 	if best == 0 {
 		return "", &ToolError{Name: name, Major: major, Looked: dirs}

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -98,6 +100,28 @@ func TestCancelledSearchIsNotANotFound(t *testing.T) {
 	cancel()
 
 	_, err := find(ctx, slices.Values([]candidate{{"real", have.dir}}), 0)
-
 	require.ErrorIs(t, err, context.Canceled)
+	_, err = Find(ctx, have.dir)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = Tool(ctx, "", "pg_dump", have.major)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A program that was asked for its version when the search was cancelled is not wrong.
+func TestASearchThatIsCancelledMeanwhileSaysSo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	begun := filepath.Join(dir, "begun")
+	syscall.ForkLock.RLock() // no child has it open for writing, so it can be run
+	err := os.WriteFile(filepath.Join(dir, "postgres"), []byte("#!/bin/sh\n: >"+begun+"\nexec sleep 600\n"), 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := Find(ctx, dir); ended <- err }()
+	require.Eventually(t, func() bool { _, err := os.Stat(begun); return err == nil }, time.Minute, 10*time.Millisecond)
+
+	cancel()
+
+	require.ErrorIs(t, <-ended, context.Canceled)
 }
