@@ -86,6 +86,9 @@ func (p *Policy) checkIsolation() *problem {
 			if !filepath.IsAbs(path) {
 				return wrong(entry(name, i), "%s has %q, which is not absolute; write the whole path", name, path)
 			}
+			if strings.Contains(path, "*") {
+				return wrong(entry(name, i), "%s has %q, with a *, which stands for nothing in a path; a directory stands for all below it: %s", name, path, withoutPattern(path))
+			}
 		}
 	}
 	if p.ConnectPorts != nil {

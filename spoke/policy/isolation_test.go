@@ -175,6 +175,8 @@ func TestIsolationIsCheckedInThePolicy(t *testing.T) {
 		"agent_users: -1\n":                                     "agent_users -1 is not the first",
 		"read_paths: [usr]\n":                                   `read_paths has "usr"`,
 		"write_paths: [/x, ./y]\n":                              `write_paths has "./y"`,
+		"read_paths: [/opt/go/**]\n":                            `read_paths has "/opt/go/**", with a *`,
+		"write_paths: [/x, '/y/*']\n":                           `write_paths has "/y/*", with a *`,
 		"connect_ports: [443, 0]\n":                             "connect_ports has 0",
 		"capabilities: ['isolation:user']\n":                    "is offered by itself",
 		"capabilities: ['gpu a100']\n":                          `capability "gpu a100" is not a name`,

@@ -96,9 +96,21 @@ func (p *Policy) checkRules() *problem {
 		if d != anything && !filepath.IsAbs(d) {
 			return wrong(entry("directories", i), "directory %q is not absolute; write the whole path", d)
 		}
+		if d != anything && strings.Contains(d, "*") {
+			return wrong(entry("directories", i), "directory %q has a *, which stands for nothing in a path; a directory allows all below it: %s", d, withoutPattern(d))
+		}
 		p.Directories[i] = filepath.Clean(d) // what is asked for is in this form too
 	}
 	return nil
+}
+
+// withoutPattern says what to write in place of a path that is meant as a pattern.
+func withoutPattern(path string) string {
+	before, _, _ := strings.Cut(path, "*")
+	if dir := filepath.Dir(before); dir != "/" {
+		return "write " + dir
+	}
+	return "list each by its whole path, or write '*' for all"
 }
 
 func (p *Policy) checkCommands() *problem {
