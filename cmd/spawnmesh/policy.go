@@ -257,6 +257,9 @@ func (a *app) policyTest(ctx context.Context, s commands.Spawn, env map[string]s
 		if _, fits := p.Match(s.Argv); r.Code == commands.Policy && s.Runtime == commands.RuntimeExec && !fits {
 			r.Hint = strings.Join(p.Explain(s.Argv), "; ")
 		}
+		if text := p.ExplainDir(&s); text != "" && r.Code == commands.BadPath {
+			r.Hint = text + "; " + r.Hint
+		}
 		return r
 	}
 	return a.sayAllowed(p, inForce, &s)

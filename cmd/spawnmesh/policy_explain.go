@@ -70,6 +70,10 @@ func explain(p *policy.Policy, dir string, s *commands.Spawn, env map[string]str
 			v.Near = p.Explain(s.Argv)
 		case r.Code == commands.Capability:
 			v.Near = []string{r.Hint}
+		case r.Code == commands.BadPath:
+			if text := p.ExplainDir(s); text != "" {
+				v.Near = []string{text}
+			}
 		}
 		return v
 	}

@@ -2,11 +2,16 @@ package policy
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
 
@@ -93,14 +98,40 @@ func (p *Policy) judgeDir(s *commands.Spawn, n *Named) *commands.Refused {
 			Hinting("its host can make it, and allow it under directories in policy.yaml; without one the agent gets a fresh directory")
 	}
 	// A symbolic link must not lead out of what is allowed, whoever puts it there, and when.
-	real := n.Dir.Path()
-	for _, d := range p.Directories {
-		if real == d || strings.HasPrefix(real, strings.TrimSuffix(d, "/")+"/") {
-			return nil
-		}
+	if p.inDirectories(n.Dir.Path()) {
+		return nil
 	}
 	return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke", s.Dir).
 		Hinting("its host can allow it under directories in policy.yaml; without one the agent gets a fresh directory")
+}
+
+// inDirectories reports whether a path without symbolic links is one of those that are allowed, or below one.
+func (p *Policy) inDirectories(real string) bool {
+	return slices.ContainsFunc(p.Directories, func(d string) bool {
+		return d == anything || real == d || strings.HasPrefix(real, strings.TrimSuffix(d, "/")+"/")
+	})
+}
+
+// ExplainDir says, for the host alone, what the refusal of the directory of s leaves out: where its links lead, or that it
+// is none. "" where there is nothing to add.
+func (p *Policy) ExplainDir(s *commands.Spawn) string {
+	if !filepath.IsAbs(s.Dir) || filepath.Clean(s.Dir) != s.Dir || slices.Contains(p.Directories, anything) {
+		return ""
+	}
+	dir, err := place.OpenDir(s.Dir)
+	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return s.Dir + " is no directory"
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no directory " + s.Dir
+	case err != nil:
+		return fmt.Sprintf("%s cannot be opened: %v", s.Dir, err)
+	}
+	defer dir.Close()
+	if real := dir.Path(); real != s.Dir && !p.inDirectories(real) {
+		return fmt.Sprintf("%s leads to %s, which is not allowed", s.Dir, real)
+	}
+	return ""
 }
 
 // judgePaths refuses an order whose agent would reach the spoke's own files by what it asks for.

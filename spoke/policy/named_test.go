@@ -39,6 +39,33 @@ func TestWhatWasOpenedIsJudged(t *testing.T) {
 	require.Nil(t, p.Judge(outside, nil))
 }
 
+// The host is told where the links of a directory lead that is refused, and that a file is none. The hub is not.
+func TestTheHostIsToldWhereADirectoryLeads(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	at := func(name string) string { return filepath.Join(top, name) }
+	require.NoError(t, os.MkdirAll(at("area/proj"), 0o700))
+	require.NoError(t, os.Mkdir(at("private"), 0o700))
+	require.NoError(t, os.Symlink(at("private"), at("area/out")))
+	require.NoError(t, os.Symlink(at("area/proj"), at("area/in")))
+	require.NoError(t, os.WriteFile(at("area/file"), nil, 0o600))
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [" + at("area") + "]\n"))
+	require.NoError(t, err)
+	for name, want := range map[string]string{
+		"area/out": at("area/out") + " leads to " + at("private") + ", which is not allowed", "area/file": at("area/file") + " is no directory",
+		"area/none": "there is no directory " + at("area/none"), "area/in": "", "area/proj": "", "private": "",
+	} {
+		s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Dir: at(name)}
+		require.Equal(t, want, p.ExplainDir(s), name)
+		r := p.Foresee(s, nil)
+		require.Equal(t, want != "" || name == "private", r != nil, name)
+		if r != nil && name != "private" {
+			require.NotContains(t, r.Why+r.Hint, at("private"), "it may be told to the hub")
+		}
+	}
+}
+
 // A link that named an allowed program and leads to another one by now runs nothing.
 func TestALinkToAProgramThatIsSwappedRunsNothing(t *testing.T) {
 	t.Parallel()
