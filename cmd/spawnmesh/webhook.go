@@ -119,6 +119,14 @@ func doing(v api.Webhook) string {
 	return string(v.State)
 }
 
+// webhookState is [doing] for who is told why, too.
+func webhookState(v api.Webhook) string {
+	if v.State == api.WebhookStateActive {
+		return doing(v)
+	}
+	return strings.TrimSuffix(string(v.State)+": "+v.Why, ": ")
+}
+
 func (a *app) printWebhooks(list []api.Webhook) error {
 	t := table{head: []string{"NAME", "STATE", "URL", "TOLD OF", "PENDING"}, wide: []string{"STATES", "BY", "LAST ERROR"},
 		empty: "no webhooks yet; create one: " + a.self() + " webhook create NAME URL"}
@@ -135,7 +143,7 @@ func (a *app) printWebhook(v api.Webhook) error {
 	}
 	var list pairs
 	list.add("webhook", v.Name+" ("+v.ID+")")
-	list.add("state", strings.TrimSuffix(string(v.State)+": "+v.Why, ": "))
+	list.add("state", webhookState(v))
 	if v.DisabledBy != "" {
 		list.add("disabled", localTime(v.DisabledAt)+" by "+v.DisabledBy)
 	}

@@ -138,7 +138,7 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 	h.refused(exitUnreachable, "connection refused", "webhook", "test", "board")
 	require.Regexp(t, `(?m)^webhook board +WRONG: it fails since [-0-9T:Z]+; one delivery at a time is tried`, h.run("", "doctor").out)
 	require.Regexp(t, `(?m)^board +failing +https://localhost`, h.do("webhook", "list"))
-	require.Regexp(t, `(?m)^failing +\d+ in a row since `, h.do("webhook", "show", "board"))
+	require.Regexp(t, `(?m)^state +failing\n(.*\n)*failing +\d+ in a row since `, h.do("webhook", "show", "board"))
 
 	e.start(t, w.PublicKey)
 	h.do("webhook", "test", "board")
@@ -201,6 +201,9 @@ func TestTheLastAnswerOfADisabledWebhook(t *testing.T) {
 
 	require.Regexp(t, `(?m)^state +disabled: it has failed for 3d$`, out.String())
 	require.Regexp(t, `(?m)^failed +the last time: it answered 500$`, out.String())
+	v.State, v.Why, v.Failures = api.WebhookStateActive, "", 1
+	require.NoError(t, (&app{out: &out, output: "table"}).printWebhook(v))
+	require.Regexp(t, `(?m)^state +failing$`, out.String(), "as in the list")
 }
 
 // A result fits 60 columns, but for what people have written.
