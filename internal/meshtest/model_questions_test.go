@@ -22,6 +22,7 @@ type refQuestion struct {
 
 	// At the hub.
 	told, closed, sent bool
+	seq                int64 // of the newest report of it: an older one opens and closes nothing
 }
 
 // asking reports whether the last attempt of a task has an open question.
@@ -44,8 +45,8 @@ func (t *refTask) close(q *refQuestion, outcome, answer string) {
 	case t.asking() || t.state != commands.AwaitingInput:
 	case t.leased:
 		t.state = commands.Running
-	default:
-		t.state, t.later = commands.Queued, false
+	default: // an answer ends no wait for a time
+		t.state = commands.Queued
 		t.epoch++
 	}
 	q.after = append(q.after, t.state)
@@ -72,19 +73,27 @@ func (t *refTask) answered(a *commands.Answer) (counts bool) {
 }
 
 // hear is what a hub learns of questions.
-func (t *refTask) hear(tb testing.TB, body commands.Body) {
+func (t *refTask) hear(tb testing.TB, m *store.Incoming) {
 	for _, q := range t.questions {
-		switch b := body.(type) {
+		newer := m.Header.Seq > q.seq
+		switch b := m.Body.(type) {
 		case *commands.Question:
-			if b.Question == q.id {
-				q.told, q.closed, q.sent = true, false, q.sent && !q.closed
+			if b.Question != q.id {
+				continue
+			}
+			if q.told = true; newer {
+				q.closed, q.sent = false, q.sent && !q.closed
 			}
 		case *commands.Answered:
-			if b.Question == q.id {
-				require.Contains(tb, q.after, b.State, "state of task %d after an answer", t.order)
-				q.closed = true
+			if b.Question != q.id {
+				continue
 			}
+			require.Contains(tb, q.after, b.State, "state of task %d after an answer", t.order)
+			q.closed = q.closed || newer
+		default:
+			continue
 		}
+		q.seq = max(q.seq, m.Header.Seq)
 	}
 }
 

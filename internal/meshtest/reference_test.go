@@ -175,7 +175,7 @@ func (r *reference) hear(tb testing.TB, batch []*store.Incoming) {
 		if !ok || m.Header.Re == nil || m.Header.Re.ID != t.command {
 			continue // an answer to a kill says nothing of the order
 		}
-		t.hear(tb, m.Body)
+		t.hear(tb, m)
 		state, attempt, end := says(m.Body)
 		if state == "" {
 			continue
