@@ -153,6 +153,27 @@ func TestAHubKnowsThatALaneHoldsItsAgents(t *testing.T) {
 	nothing()
 }
 
+// A hub knows at once that a lane or an account of a host holds agents, and that it does no more: not with the next regular heartbeat.
+func TestAHubKnowsAtOnceWhatHoldsAgents(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Interval: time.Hour}.Start(t, "attic")
+	attic := m.Spokes["attic"]
+	knows := func(code commands.Cause, want bool) {
+		t.Helper()
+		meshtest.Await(t, "what the hub knows", func() bool { return (reasonsOf(t, m.Hub.Instance, "attic")[code] != "") == want })
+	}
+
+	for _, state := range []string{"paused", "active"} {
+		attic.Do(t, "PATCH", "/api/v1/workspaces/main/lanes/default", map[string]any{"state": state, "reason": "the test says so"}, nil)
+		knows(commands.CauseLane, state == "paused")
+	}
+	for _, change := range []string{`INSERT INTO account_limits (workspace, account, until, task) VALUES ('main', 'claude', clock_timestamp() + interval '1 hour', gen_random_uuid())`, `DELETE FROM account_limits`} {
+		attic.Exec(t, change)
+		m.Wait(t, m.Noop(t, "attic")) // what is written is looked at
+		knows(commands.CauseLimit, change != `DELETE FROM account_limits`)
+	}
+}
+
 // What a policy has refused is known where the next order for it is written, also where the spoke was named; what was refused says
 // what would change it, and its result says by whom.
 func TestARefusalIsRemembered(t *testing.T) {

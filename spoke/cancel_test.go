@@ -75,6 +75,34 @@ func TestCancelEndsByTheBestEvidence(t *testing.T) {
 	m.Check(t)
 }
 
+// Who ends well when it is killed was killed all the same, and so was one that is cancelled after its time was up.
+func TestWhatEndsWellWasKilledAllTheSame(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	outcome := func(task string) []any {
+		v := m.Wait(t, task)
+		r, ok := commands.ReadResult(v.Result)
+		require.True(t, ok)
+		return []any{v.State, r.Outcome, r.Exit.Code}
+	}
+	killed, _ := asked(t, m, "exit 0")
+	dir := t.TempDir()
+	late := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, TimeoutMS: 1000,
+		Argv: []string{"sh", "-c", `trap 'touch "$0/asked"; while [ ! -e "$0/go" ]; do sleep 0.05; done; exit 0' TERM; while :; do sleep 0.05; done`, dir}}})
+
+	kill(t, m, killed, commands.MaxGrace.Milliseconds())
+
+	require.Equal(t, []any{commands.Cancelled, commands.AttemptKilled, 0}, outcome(killed))
+	meshtest.Await(t, "the end of its time", func() bool { _, err := os.Stat(filepath.Join(dir, "asked")); return err == nil })
+	cancel(t, m.Hub.Instance, late, nil)
+	meshtest.Await(t, "the cancel", func() bool {
+		return m.Spokes["attic"].Count(t, `SELECT count(*) FROM leases WHERE task = $1 AND reason = 'cancel_requested'`, late) == 1
+	})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	require.Equal(t, []any{commands.Cancelled, commands.AttemptKilled, 0}, outcome(late))
+	m.Check(t)
+}
+
 // The order of a cancel: it is recorded while nobody can be reached, obeyed once, and
 // comes too late without harm.
 func TestCancelIsRecordedWithoutItsSpoke(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -50,24 +49,35 @@ func (s *Spoke) awaitAgents(ended <-chan struct{}) bool {
 // told them of its last agents. What they do not confirm waits in the database.
 const lastWords = 2 * time.Second
 
-// sayLast waits until every linked hub has confirmed what it was told.
+// sayLast waits until every linked hub has confirmed what it was told, and says which have not in their time.
 func (s *Spoke) sayLast(ctx context.Context) {
 	ctx, done := context.WithTimeout(ctx, lastWords)
 	defer done()
 	for {
 		open, err := s.DB.OutboxCounts(ctx)
-		waits := slices.ContainsFunc(s.board.Statuses(store.Obeys), func(c federation.Status) bool { return c.Linked && open[c.ID] > 0 })
-		if err != nil || !waits {
+		waits := s.unconfirmed(open)
+		if err != nil || len(waits) == 0 {
 			return
 		}
 		select {
 		case <-ctx.Done():
+			s.Log.InfoContext(ctx, "stopping: hubs have not confirmed yet what they were told; it is told again after the next start", "hubs", waits)
 			return
 		case <-s.Hurry:
 			return
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// unconfirmed names the linked hubs for which messages are open, as counted by connection. One without a link confirms nothing.
+func (s *Spoke) unconfirmed(open map[string]int) (names []string) {
+	for _, c := range s.board.Statuses(store.Obeys) {
+		if c.Linked && open[c.ID] > 0 {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // some names up to most of the live attempts' tasks, oldest first.

@@ -60,6 +60,7 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 		s.Log.ErrorContext(ctx, "what was seen of an attempt cannot be told; only its end is", "id", f.Task, "attempt", f.Attempt, "err", err)
 		e = backlog.End{Outcome: e.Outcome, Why: e.Why, Policy: e.Policy, At: e.At, Exit: commands.Exit{Code: -1, Error: "how it ended cannot be told"}}
 	}
+	seen := e
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Fence = f
 		held, err := s.recordEnd(ctx, r, e)
@@ -67,11 +68,7 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 			var k backlog.KillRun
 			var killed bool
 			if k, killed, err = s.backlog.PendingKill(ctx, f.Task); err == nil && killed && k.Fence != f && k.Fence.Attempt == f.Attempt {
-				f = k.Fence
-				e.Outcome = commands.AttemptKilled
-				if k.Cancel && endedWell(e) {
-					e.Outcome = commands.Succeeded
-				}
+				f, e.Outcome = k.Fence, outcomeUnder(k, seen)
 				continue
 			}
 		}
@@ -92,6 +89,14 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 		case <-time.After(pause):
 		}
 	}
+}
+
+// outcomeUnder is the outcome of an attempt that ended as e says and whose fence k has taken.
+func outcomeUnder(k backlog.KillRun, e backlog.End) commands.Outcome {
+	if k.Cancel && endedWell(e) {
+		return commands.Succeeded
+	}
+	return commands.AttemptKilled
 }
 
 // endedWell reports whether an agent that is cancelled has completed all the same: it ended

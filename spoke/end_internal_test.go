@@ -12,7 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// What is cancelled has completed only where it ended by itself, and well.
+// What is cancelled has completed only where it ended by itself, and well; what is killed never has.
 func TestWhatEndsWellWhileItIsCancelled(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -27,7 +27,9 @@ func TestWhatEndsWellWhileItIsCancelled(t *testing.T) {
 		"by its deadline":         {commands.TimedOut, commands.Exit{}, false},
 		"at a limit, with code 0": {commands.AttemptFailed, commands.Exit{}, false},
 	} {
-		require.Equal(t, tt.well, endedWell(backlog.End{Outcome: tt.outcome, Exit: tt.exit}), name)
+		e := backlog.End{Outcome: tt.outcome, Exit: tt.exit}
+		require.Equal(t, tt.well, outcomeUnder(backlog.KillRun{Cancel: true}, e) == commands.Succeeded, name)
+		require.Equal(t, commands.AttemptKilled, outcomeUnder(backlog.KillRun{}, e), name)
 	}
 }
 

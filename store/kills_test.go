@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -104,4 +105,54 @@ func TestRefusedKillsLeaveRoom(t *testing.T) {
 	order("b")
 
 	require.Equal(t, "b", store.ReadKill(p.Mirror(t, tasks[0]).Kill).Reason)
+}
+
+// What its hub alone has ended may run on its spoke, and is killed there, until its connection has ended: then nobody can be told.
+func TestWhatItsHubAloneHasEndedIsKilled(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'expired', reason = 'command_expired', ended_at = now()`))
+	for _, ended := range []bool{false, true} {
+		if ended {
+			_, err := p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, store.Revoked, "enough", "test", nil)
+			require.NoError(t, err)
+		}
+
+		got, err := p.Hub.DB.OrderKills(t.Context(), []string{task}, commands.Kill{Reason: "enough"}, time.Hour, "test")
+
+		require.NoError(t, err)
+		require.Equal(t, []store.KillOrdered{{Task: task, Spoke: "attic", Sent: !ended}}, got)
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.kill_ordered'`))
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT jsonb_array_length(kill) FROM mirrors`))
+	}
+}
+
+// What ends while its kill is being ordered has ended: the kill waits for the end, and is none.
+func TestAKillWaitsForAnEndThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	other, err := pgx.Connect(t.Context(), p.Hub.URL)
+	require.NoError(t, err)
+	defer other.Close(t.Context())
+	end, err := other.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = end.Exec(t.Context(), `UPDATE mirrors SET state = 'completed', ended_at = now()`)
+	require.NoError(t, err)
+	type answer struct {
+		sent bool
+		err  error
+	}
+	answers := make(chan answer, 1)
+
+	go func() {
+		sent, err := p.Hub.DB.OrderKill(t.Context(), commands.Kill{Task: task, Reason: "enough"}, time.Hour, "test")
+		answers <- answer{sent, err}
+	}()
+
+	require.Eventually(t, func() bool { return p.Hub.Count(t, locksAwaited) == 1 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, end.Commit(t.Context()))
+	require.Equal(t, answer{}, <-answers)
+	require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.kill_ordered'`))
 }

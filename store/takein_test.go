@@ -27,6 +27,9 @@ func take(t *testing.T, s *storetest.Side, batch []*store.Incoming) (acted []*st
 	return slices.DeleteFunc(acted, func(m *store.Incoming) bool { return m.Code != "" }) // of a run that was undone
 }
 
+// locksAwaited counts who waits for a lock in this database.
+const locksAwaited = `SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`
+
 // A revocation waits for effects under way, and none comes after it returned:
 // not even of a message whose connection was read before it.
 func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
@@ -37,7 +40,6 @@ func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
 	batch := s.Read(t, p.Hub.Due(t)...)
 	p.Order(t, nil)
 	later := s.Read(t, p.Hub.Due(t)...)
-	const waiting = `SELECT count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`
 	taken, revoked := make(chan error, 1), make(chan error, 1)
 	acting, goOn := make(chan bool), make(chan bool)
 
@@ -54,7 +56,7 @@ func TestARevocationWaitsForEffectsUnderWay(t *testing.T) {
 		_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, store.Revoked, "enough", "test", nil)
 		revoked <- err
 	}()
-	require.Eventually(t, func() bool { return len(revoked) > 0 || s.Count(t, waiting) == 1 }, time.Minute, 10*time.Millisecond, "the revocation waits, or is over")
+	require.Eventually(t, func() bool { return len(revoked) > 0 || s.Count(t, locksAwaited) == 1 }, time.Minute, 10*time.Millisecond, "the revocation waits, or is over")
 	require.Empty(t, revoked, "it returned before an effect that was under way")
 	close(goOn)
 
