@@ -58,6 +58,8 @@ type Exchange struct {
 	refuses      *commands.EndedKey       // the key of the last heartbeat, which has ended here; nil = it was good
 	refusedHeard []commands.RefusedReport // what the peer said last that it has refused of our reports
 	lapsed       *commands.EndedKey       // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
+	keyLost      bool                     // the peer was restored to before it was told the key that signs towards it
+	keysTold     time.Time                // when it was told again last; zero = never
 	lapses       int                      // heartbeats in a row that said so
 	lapseLogged  signing.KeyID            // the last key of which that was logged
 

@@ -123,6 +123,9 @@ func (x *Exchange) confirms(ctx context.Context) error {
 // after a restore. A lost confirmation costs nothing: the next one, and every heartbeat, says
 // the same and more.
 func (x *Exchange) confirm(ctx context.Context) error {
+	if x.losesKey() {
+		return nil // heartbeats say it: it would refuse this
+	}
 	stored, err := x.board.DB.StoredOf(ctx, x.id)
 	calls := x.calls.Swap(false) // should it be lost, the peer sends a heartbeat soon enough
 	if err != nil || stored.Through == 0 && !calls {

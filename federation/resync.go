@@ -182,6 +182,7 @@ func (x *Exchange) agree(ctx context.Context, p *Peer, by store.Speaker, theirs 
 	x.mu.Lock()
 	x.history.asked, x.history.askedOn = theirs.Recall, link
 	x.mu.Unlock()
+	x.tellLostKeys(ctx, found)
 	return errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
 }
 

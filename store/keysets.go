@@ -61,6 +61,7 @@ type behindRow struct {
 	conn, name string
 	authority  Authority
 	told       bool // of the newest set, in a message that can still arrive
+	anew       bool // it has lost what it was told: see [comparing.keysLost]
 	confirmed  bool
 	refused    bool // so that it does not know the new key; a newer set is to mend it
 }
@@ -68,14 +69,14 @@ type behindRow struct {
 func (db *DB) behind(ctx context.Context) (list []behindRow, err error) {
 	err = db.Read(ctx, "looking for peers that do not know the newest keys", func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT c.id::text, c.peer_name, c.authority, s.told = i.keys AND o.id IS NOT NULL AND o.exp > clock_timestamp(),
-				coalesce((SELECT d.numbers @> o.seq FROM confirmed d WHERE d.conn = o.conn), false), s.told = i.keys AND r.code IS NOT NULL
+				coalesce((SELECT d.numbers @> o.seq FROM confirmed d WHERE d.conn = o.conn), false), s.told = i.keys AND r.code IS NOT NULL, s.told = -1
 			FROM instance i, own_keys k, sequences s JOIN connections c ON c.id = s.conn LEFT JOIN outbox o ON o.id = s.keyset LEFT JOIN `+refusedSets+`
 			WHERE k.retired_at IS NULL AND (s.told < i.keys OR s.kid <> k.kid) AND c.state IN ('active', 'suspended', 'disconnected') ORDER BY c.id`)
 		if err != nil {
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindRow, err error) {
-			return b, row.Scan(&b.conn, &b.name, &b.authority, &b.told, &b.confirmed, &b.refused)
+			return b, row.Scan(&b.conn, &b.name, &b.authority, &b.told, &b.confirmed, &b.refused, &b.anew)
 		})
 		return err
 	})
@@ -98,7 +99,7 @@ func (db *DB) tend(ctx context.Context, b behindRow) (t Tended, err error) {
 
 // tellKeys queues the key set for a peer.
 func tellKeys(ctx context.Context, tx *Tx, b behindRow) error {
-	set, err := keySet(ctx, tx)
+	set, err := keySet(ctx, tx, b.anew)
 	if err != nil {
 		return err
 	}

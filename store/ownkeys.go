@@ -243,21 +243,22 @@ func retireOwn(ctx context.Context, tx *Tx, bounded bool, overlap time.Duration)
 // private half is kept, or its time runs.
 const inSet = `revoked_at IS NULL AND (removed_at IS NULL OR retired_at + verifies > clock_timestamp())`
 
-// keySet is what peers are to know about the keys of this instance now.
-func keySet(ctx context.Context, tx *Tx) (*commands.KeySet, error) {
+// keySet is what peers are to know about the keys of this instance now. Anew, it names the current key alone and revokes all others: a
+// peer that has lost the current key takes it by the word of the identity key, which has to revoke something.
+func keySet(ctx context.Context, tx *Tx, anew bool) (*commands.KeySet, error) {
 	set := &commands.KeySet{}
 	if err := tx.QueryRow(ctx, `SELECT keys FROM instance`).Scan(&set.Version); err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
 	rows, err := tx.Query(ctx, `SELECT pub, CASE WHEN retired_at IS NULL THEN 0 ELSE (extract(epoch FROM verifies) * 1000)::bigint END FROM own_keys
-		WHERE `+inSet+` ORDER BY retired_at DESC NULLS FIRST LIMIT $1`, commands.MaxSetKeys)
+		WHERE `+inSet+` AND NOT ($2 AND retired_at IS NOT NULL) ORDER BY retired_at DESC NULLS FIRST LIMIT $1`, commands.MaxSetKeys, anew)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
 	if set.Keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.SetKey]); err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
-	rows, err = tx.Query(ctx, `SELECT kid, reason FROM own_keys WHERE revoked_at IS NOT NULL ORDER BY revoked_at DESC LIMIT $1`, commands.MaxSetRevoked)
+	rows, err = tx.Query(ctx, `SELECT kid, reason FROM own_keys WHERE revoked_at IS NOT NULL OR $2 AND retired_at IS NOT NULL ORDER BY coalesce(revoked_at, retired_at) DESC LIMIT $1`, commands.MaxSetRevoked, anew)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}

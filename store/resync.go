@@ -24,11 +24,13 @@ const lockForNumbers = `SELECT FROM connections WHERE id = $1 FOR NO KEY UPDATE`
 // An Agreement says whether the histories of the two sides of a connection agree.
 type Agreement struct {
 	Agrees  bool
-	Differs string  // why not; "" while too little is known to say
-	Ask     []int64 // messages of ours: the next comparison has to know what the peer has under these numbers
-	Resend  bool    // messages that were closed are open again
-	Told    int     // rows of the audit that say what was changed
-	Untold  int     // those that there was no room for
+	Differs string     // why not; "" while too little is known to say
+	Ask     []int64    // messages of ours: the next comparison has to know what the peer has under these numbers
+	Resend  bool       // messages that were closed are open again
+	KeyLost bool       // the peer does not know the key that signs towards it any more
+	KeySets []Outgoing // the next of those that tell it, where both agree but for that
+	Told    int        // rows of the audit that say what was changed
+	Untold  int        // those that there was no room for
 	Settled
 }
 
@@ -123,6 +125,9 @@ func (c *comparing) compare(ctx context.Context, told int64) error {
 	if err := c.reopen(ctx); err != nil {
 		return err
 	}
+	if err := c.findKeyLost(ctx); err != nil {
+		return err
+	}
 	why, known, err := c.restored(ctx)
 	if err != nil {
 		return err
@@ -151,8 +156,8 @@ func (c *comparing) compare(ctx context.Context, told int64) error {
 		}
 		c.out.Confirmed += n
 	}
-	c.out.Agrees = true
-	return nil
+	c.out.Agrees = !c.out.KeyLost
+	return c.tellKeysAgain(ctx)
 }
 
 // followPeer notes that the peer was restored and goes on above what it had used.

@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// A peer that was restored to before a rotation of our key knows the key of before alone, and the identity key. What the
+// new key signs it refuses. So heartbeats are signed by the identity key, and nothing is relayed but key sets, until it has taken
+// one. Those that it has lost are as they were: the first is signed by the key that it knows. Where they are no more, it is
+// told one that the identity key alone signs, which revokes all keys of before.
+
+// keyLost is whether the peer of connection $1, which has stored the numbers $2 of our messages, has no key set since
+// the key was made that signs towards it; a key of the handshake needs none. Confirmed sets are pruned: without any, only a
+// peer that was restored ($3) may have lost it. can is whether a set can still tell it.
+const keyLost = `SELECT count(*) FILTER (WHERE stored) = 0 AND (count(*) > 0 OR $3), count(*) FILTER (WHERE live) > 0 FROM (
+		SELECT $2::int8multirange @> o.seq AS stored, o.exp > clock_timestamp() AS live FROM outbox o
+		WHERE o.conn = $1 AND o.kind = '` + string(commands.KeySetKind) + `' AND o.created_at >= k.made_at) AS told`
+
+// findKeyLost finds out whether the peer has lost the key that signs towards it. Where no message is left that
+// tells it, [DB.TendKeys] makes one.
+func (c *comparing) findKeyLost(ctx context.Context) error {
+	var can bool
+	err := c.tx.QueryRow(ctx, `SELECT l.lost, l.can FROM connections n JOIN own_keys k ON k.kid = $4 AND k.made_at > n.created_at,
+		LATERAL (`+keyLost+`) AS l (lost, can) WHERE n.id = $1`, c.conn, has(c.theirs.Stored), c.theirs.Recall > 0, c.kid).Scan(&c.out.KeyLost, &can)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking for what the peer knows of our keys: %w", err)
+	}
+	if !c.out.KeyLost || can {
+		return nil
+	}
+	if _, err := c.tx.Exec(ctx, `UPDATE sequences SET told = -1 WHERE conn = $1`, c.conn); err != nil {
+		return fmt.Errorf("noting that the peer is to be told our keys anew: %w", err)
+	}
+	return nil
+}
+
+// tellKeysAgain reads the first key set that the peer has not stored, where it has lost the key: the next one may be signed by a key
+// that this one names.
+func (c *comparing) tellKeysAgain(ctx context.Context) error {
+	if !c.out.KeyLost {
+		return nil
+	}
+	c.out.Differs = "the peer was restored from a backup and does not know the key that this instance signs with; it is told, and goes on by itself"
+	rows, err := c.tx.Query(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.kind = $2 AND o.exp > clock_timestamp() AND NOT $3::int8multirange @> o.seq ORDER BY o.seq LIMIT 1`,
+		c.conn, commands.KeySetKind, has(c.theirs.Stored))
+	if err == nil {
+		c.out.KeySets, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Outgoing])
+	}
+	if err != nil {
+		return fmt.Errorf("reading the key sets that the peer has lost: %w", err)
+	}
+	return nil
+}
