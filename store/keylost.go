@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 )
 
 // A peer that was restored to before a rotation of our key knows the key of before alone, and the identity key. What the
 // new key signs it refuses. So heartbeats are signed by the identity key, and nothing is relayed but key sets, until it has taken
 // one. Those that it has lost are as they were: the first is signed by the key that it knows. Where they are no more, it is
-// told one that the identity key alone signs, which revokes all keys of before.
+// told one that the identity key alone signs.
 
 // keyLost is whether the peer of connection $1, which has stored the numbers $2 of our messages, has no key set since
 // the key was made that signs towards it; a key of the handshake needs none. Confirmed sets are pruned: without any, only a
@@ -59,4 +62,22 @@ func (c *comparing) tellKeysAgain(ctx context.Context) error {
 		return fmt.Errorf("reading the key sets that the peer has lost: %w", err)
 	}
 	return nil
+}
+
+// sealReopened seals messages again that the peer has lost, from number first on, where a key has signed them that was revoked since: it
+// had taken them before it learned that.
+func (c *comparing) sealReopened(ctx context.Context, first int64) error {
+	rows, err := c.tx.Query(ctx, `SELECT kid FROM own_keys WHERE revoked_at IS NOT NULL AND kid <> $1`, c.kid)
+	if err != nil {
+		return fmt.Errorf("reading which keys were revoked: %w", err)
+	}
+	revoked, err := pgx.CollectRows(rows, pgx.RowTo[signing.KeyID])
+	if err != nil || len(revoked) == 0 {
+		return err
+	}
+	stays := func(h *signing.Header, _ time.Time) bool {
+		return h.Kind == string(commands.KeySetKind) || !slices.Contains(revoked, h.Kid)
+	}
+	_, err = c.db.sealOpen(ctx, c.tx, c.conn, c.kid, first, stays, sameNumber)
+	return err
 }

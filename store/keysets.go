@@ -61,7 +61,7 @@ type behindRow struct {
 	conn, name string
 	authority  Authority
 	told       bool // of the newest set, in a message that can still arrive
-	anew       bool // it has lost what it was told: see [comparing.keysLost]
+	lost       bool // it has lost what it was told: see [comparing.findKeyLost]
 	confirmed  bool
 	refused    bool // so that it does not know the new key; a newer set is to mend it
 }
@@ -76,7 +76,7 @@ func (db *DB) behind(ctx context.Context) (list []behindRow, err error) {
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (b behindRow, err error) {
-			return b, row.Scan(&b.conn, &b.name, &b.authority, &b.told, &b.confirmed, &b.refused, &b.anew)
+			return b, row.Scan(&b.conn, &b.name, &b.authority, &b.told, &b.confirmed, &b.refused, &b.lost)
 		})
 		return err
 	})
@@ -99,7 +99,7 @@ func (db *DB) tend(ctx context.Context, b behindRow) (t Tended, err error) {
 
 // tellKeys queues the key set for a peer.
 func tellKeys(ctx context.Context, tx *Tx, b behindRow) error {
-	set, err := keySet(ctx, tx, b.anew)
+	set, err := keySet(ctx, tx, b.lost)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (db *DB) switchKey(ctx context.Context, tx *Tx, b behindRow) (t Tended, err
 	}
 	why := fmt.Sprintf("%s instead of %s", t.Signs, old)
 	if revoked {
-		n, err := db.sealAgain(ctx, tx, b.conn, t.Signs, 0, func(_ int, seq int64) int64 { return seq })
+		n, err := db.sealAgain(ctx, tx, b.conn, t.Signs, 0, sameNumber)
 		if err != nil {
 			return t, err
 		}

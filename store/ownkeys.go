@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"time"
@@ -243,22 +244,22 @@ func retireOwn(ctx context.Context, tx *Tx, bounded bool, overlap time.Duration)
 // private half is kept, or its time runs.
 const inSet = `revoked_at IS NULL AND (removed_at IS NULL OR retired_at + verifies > clock_timestamp())`
 
-// keySet is what peers are to know about the keys of this instance now. Anew, it names the current key alone and revokes all others: a
-// peer that has lost the current key takes it by the word of the identity key, which has to revoke something.
-func keySet(ctx context.Context, tx *Tx, anew bool) (*commands.KeySet, error) {
+// keySet is what peers are to know about the keys of this instance now. To a peer that has lost the key which signs, only the word of
+// the identity key counts: alone, that has to revoke something. Where nothing was revoked, it is a key that nobody has.
+func keySet(ctx context.Context, tx *Tx, lost bool) (*commands.KeySet, error) {
 	set := &commands.KeySet{}
 	if err := tx.QueryRow(ctx, `SELECT keys FROM instance`).Scan(&set.Version); err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
 	rows, err := tx.Query(ctx, `SELECT pub, CASE WHEN retired_at IS NULL THEN 0 ELSE (extract(epoch FROM verifies) * 1000)::bigint END FROM own_keys
-		WHERE `+inSet+` AND NOT ($2 AND retired_at IS NOT NULL) ORDER BY retired_at DESC NULLS FIRST LIMIT $1`, commands.MaxSetKeys, anew)
+		WHERE `+inSet+` ORDER BY retired_at DESC NULLS FIRST LIMIT $1`, commands.MaxSetKeys)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
 	if set.Keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[commands.SetKey]); err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
-	rows, err = tx.Query(ctx, `SELECT kid, reason FROM own_keys WHERE revoked_at IS NOT NULL OR $2 AND retired_at IS NOT NULL ORDER BY coalesce(revoked_at, retired_at) DESC LIMIT $1`, commands.MaxSetRevoked, anew)
+	rows, err = tx.Query(ctx, `SELECT kid, reason FROM own_keys WHERE revoked_at IS NOT NULL ORDER BY revoked_at DESC LIMIT $1`, commands.MaxSetRevoked)
 	if err != nil {
 		return nil, fmt.Errorf("reading the key set: %w", err)
 	}
@@ -270,7 +271,20 @@ func keySet(ctx context.Context, tx *Tx, anew bool) (*commands.KeySet, error) {
 		}
 		return nil
 	})
+	if err == nil && lost && len(set.Revoked) == 0 {
+		err = revokeNobodys(set)
+	}
 	return set, err
+}
+
+// revokeNobodys revokes a key that has never been used, and whose private half is gone.
+func revokeNobodys(set *commands.KeySet) error {
+	pub, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return fmt.Errorf("making a key to revoke: %w", err)
+	}
+	set.Revoked, set.Reason = []signing.KeyID{signing.KeyIDOf(pub)}, "a key that was never used: the peer has lost the newest key, so the identity key alone tells it"
+	return nil
 }
 
 // sealKeySet signs a key set with the identity key and with the key kid, which the peer

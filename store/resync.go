@@ -185,7 +185,8 @@ func (c *comparing) reopen(ctx context.Context) error {
 		return fmt.Errorf("holding what the peer has confirmed: %w", err)
 	}
 	var n int
-	err := c.tx.QueryRow(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last, c.peerRestored), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls).Scan(&n)
+	var first int64
+	err := c.tx.QueryRow(ctx, reopenLost, c.conn, missing(c.theirs.Stored, c.last, c.peerRestored), commands.SpawnKind, c.theirs.Recall > 0 || c.recalls).Scan(&n, &first)
 	if err != nil {
 		return fmt.Errorf("opening messages again that the peer has lost: %w", err)
 	}
@@ -193,6 +194,7 @@ func (c *comparing) reopen(ctx context.Context) error {
 		c.out.Resend, c.out.Reopened = true, n
 		c.audit(AuditRow{Actor: "self", Action: "connection.resync", Object: c.name, Code: string(commands.Resync), Conn: c.conn,
 			Why: fmt.Sprintf("the peer has no longer %d messages that it had confirmed; they are sent again", n)})
+		return c.sealReopened(ctx, first)
 	}
 	return nil
 }
@@ -208,7 +210,7 @@ const reopenLost = `
 		UPDATE confirmed c SET numbers = c.numbers - lost.numbers FROM lost WHERE c.conn = $1 AND lost.n > 0
 	), forgotten AS (
 		UPDATE confirmed_before c SET numbers = c.numbers - lost.numbers FROM lost WHERE c.conn = $1 AND lost.n > 0
-	) SELECT n FROM lost`
+	) SELECT n, coalesce(lower(numbers), 0) FROM lost`
 
 // missing is the set of our numbers up to last that are not in n. A set with so many gaps
 // that not all may be told ends early, and says nothing of what is behind its end: only a

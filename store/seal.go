@@ -104,7 +104,7 @@ func (db *DB) SealAhead(ctx context.Context, conn string, from, to int64) error 
 		}
 		signer, err := db.SignerOf(kid)
 		for last, next := from, from; err == nil && last != 0; next = last + 1 {
-			_, last, err = db.sealSome(ctx, tx, conn, signer, next, to, takenEarly, func(_ int, seq int64) int64 { return seq })
+			_, last, err = db.sealSome(ctx, tx, conn, signer, next, to, takenEarly, sameNumber)
 		}
 		if err != nil && !errors.Is(err, signing.ErrMissing) { // what its key has signed stays as it is
 			return err
@@ -125,6 +125,14 @@ func takenEarly(h *signing.Header, now time.Time) bool {
 // has sealed stays as it is: nobody takes it, under no number. The caller holds the row of
 // the connection's numbers.
 func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.KeyID, first int64, number func(i int, seq int64) int64) (int, error) {
+	return db.sealOpen(ctx, tx, conn, kid, first, func(*signing.Header, time.Time) bool { return false }, number)
+}
+
+// sameNumber lets messages that are sealed again have the number that they had.
+func sameNumber(_ int, seq int64) int64 { return seq }
+
+// sealOpen is [DB.sealAgain] but for what stays as it is.
+func (db *DB) sealOpen(ctx context.Context, tx *Tx, conn string, kid signing.KeyID, first int64, stays func(h *signing.Header, now time.Time) bool, number func(i int, seq int64) int64) (int, error) {
 	signer, err := db.SignerOf(kid)
 	if err != nil {
 		return 0, err
@@ -134,7 +142,7 @@ func (db *DB) sealAgain(ctx context.Context, tx *Tx, conn string, kid signing.Ke
 		return 0, fmt.Errorf("looking for messages to seal again: %w", err)
 	}
 	for n, from := 0, first; ; {
-		done, last, err := db.sealSome(ctx, tx, conn, signer, from, top, func(*signing.Header, time.Time) bool { return false }, func(i int, seq int64) int64 { return number(n+i, seq) })
+		done, last, err := db.sealSome(ctx, tx, conn, signer, from, top, stays, func(i int, seq int64) int64 { return number(n+i, seq) })
 		if n += done; err != nil || last == 0 {
 			return n, err
 		}
