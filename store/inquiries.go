@@ -57,7 +57,7 @@ func (db *DB) QuestionFigures(ctx context.Context) (open int64, oldest time.Dura
 			SELECT n.at FROM connections f CROSS JOIN LATERAL (
 				SELECT i.received_at AS at FROM inquiries i, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = i.task OFFSET 0) AS m
 				WHERE i.conn = f.id AND i.outcome IS NULL AND m.conn = f.id AND m.ended_at IS NULL ORDER BY i.received_at LIMIT 10000) AS n
-			UNION ALL SELECT q.asked_at FROM questions q, LATERAL (SELECT state FROM tasks WHERE id = q.task OFFSET 0) AS t WHERE q.outcome IS NULL AND NOT is_terminal(t.state) LIMIT 10000) AS waiting`).Scan(&open, &oldest)
+			UNION ALL SELECT asked_at FROM questions WHERE outcome IS NULL LIMIT 10000) AS waiting`).Scan(&open, &oldest)
 	})
 	return open, oldest, err
 }

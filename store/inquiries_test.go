@@ -119,6 +119,17 @@ func TestQuestionsOfEndedAgentsTakeNoPlace(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, first.Question, list[0].ID)
+	counts := func() int64 {
+		n, _, err := p.Hub.DB.QuestionFigures(t.Context())
+		require.NoError(t, err)
+		return n
+	}
+	require.EqualValues(t, 1, counts())
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET conn = $2 WHERE task = $1`, open, p.Another(t).Hub.Conn.ID)) // it is another's agent by now
+	require.Zero(t, counts())
+	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET conn = $2 WHERE task = $1`, open, p.Hub.Conn.ID))
+	require.NoError(t, p.Hub.Exec(`UPDATE inquiries SET outcome = 'withdrawn', answered_at = now() WHERE task = $1`, open))
+	require.Zero(t, counts())
 }
 
 // A list of questions is in the order in which the hub heard of them, whatever the clock of a spoke says.

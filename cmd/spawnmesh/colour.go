@@ -31,7 +31,7 @@ var coloured = map[string]bool{"STATE": true, "VERDICT": true, "RESULT": true, "
 // colourWords are the first words that a state, a verdict or a result may begin with.
 var colourWords = []struct{ colour, words string }{
 	{green, "running|active|alive|ok|takes work|up"},
-	{red, "failed|refused|lost|could not start|unavailable|out of memory|timed out|revoked|rejected|is revoked|is rejected|dead|WRONG|blocked"},
+	{red, "failed|failing|refused|lost|could not start|unavailable|out of memory|timed out|revoked|rejected|is revoked|is rejected|dead|WRONG|blocked|" + ordersNothing},
 	{yellow, "queued|claimed|awaiting_input|paused|pending|suspended|late|stale|never seen|is |has |starts |nothing |keeps |signs |refuses |takes less|sends more|no more"},
 }
 

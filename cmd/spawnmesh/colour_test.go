@@ -65,7 +65,7 @@ func TestColours(t *testing.T) {
 		require.Equal(t, "failed: exit 3  a long one th…", line, name)
 	}
 	require.Equal(t, "aa"+red+"bb"+plain+"…", paint("aabb…", []stretch{{2, 4, red}, {9, 12, green}}))
-	for words, colour := range map[string]string{"running": green, "ok": green, "takes work": green, "lost": red, "refused": red, "WRONG: x": red, "queued again": yellow, "is not linked (4m)": yellow, "completed": "", "killed": ""} {
+	for words, colour := range map[string]string{"running": green, "ok": green, "takes work": green, "lost": red, "refused": red, "WRONG: x": red, "orders nothing": red, "failing": red, "queued again": yellow, "is not linked (4m)": yellow, "completed": "", "killed": ""} {
 		require.Equal(t, colour, colourOf(words), words)
 	}
 }

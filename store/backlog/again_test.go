@@ -124,7 +124,7 @@ func TestWhichStartsAreTold(t *testing.T) {
 			var told []backlog.Moved
 			b := backlog.Open(s.DB, func(_ context.Context, _ *store.Tx, list []backlog.Moved) error { told = list; return nil })
 
-			_, err := b.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Policy: "p7"}, End: &backlog.End{Fence: f, Outcome: tt.outcome}}})
+			_, err := b.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Policy: "p7", Isolation: commands.IsolationUser}, End: &backlog.End{Fence: f, Outcome: tt.outcome}}})
 
 			require.NoError(t, err)
 			var states []commands.State
@@ -133,10 +133,10 @@ func TestWhichStartsAreTold(t *testing.T) {
 			}
 			require.Equal(t, tt.told, states)
 			if len(told) == 1 {
-				require.Equal(t, "p7", told[0].Result().Policy)
+				require.Equal(t, []string{"p7", commands.IsolationUser}, []string{told[0].Result().Policy, told[0].Result().Isolation})
 				return
 			}
-			require.Equal(t, "p7", told[0].Start.Policy)
+			require.Equal(t, []string{"p7", commands.IsolationUser}, []string{told[0].Start.Policy, told[0].Start.Isolation})
 		})
 	}
 }

@@ -115,16 +115,20 @@ func (ws *Workspace) whyHeld(ctx context.Context, tx *store.Tx, w *Why) error {
 		coalesce(l.frozen, false), coalesce(l.actor, ''), coalesce(l.reason, ''), l.since
 		FROM tasks t JOIN connections c ON c.id = t.conn JOIN grants g ON g.conn = c.id LEFT JOIN latches l ON l.conn = c.id WHERE t.id = $1`, w.Task.ID).
 		Scan(&name, &state, &by, &since, &expires, &expired, &frozen, &frozenBy, &frozenWhy, &frozenSince)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case state != string(store.Active):
+	}
+	before := len(w.Reasons)
+	if state != string(store.Active) {
 		w.add(commands.CauseConnection, commands.Line("connections", "resume", name), &since, nil, "the connection with %s is %s by %s", name, state, by)
-	case expired:
+	}
+	if expired {
 		w.add(commands.CauseGrant, commands.Line("connections", "grant", name, "--expires", "never"), &expires, nil, "the grant of %s has expired", name)
-	case frozen:
+	}
+	if frozen {
 		w.add(commands.CauseFreeze, "it is unfrozen at "+name, frozenSince, nil, "%s has frozen its agents: %s: %s", name, frozenBy, commands.OneLine(frozenWhy))
-	default:
+	}
+	if len(w.Reasons) == before {
 		w.add(commands.CauseLink, "", nil, nil, "the link with %s has just come up: what it has sent meanwhile is taken first", name)
 	}
 	return nil
