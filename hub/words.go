@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,13 +33,29 @@ var endedBy = map[commands.Reason]string{
 	commands.ResultUnknown:     "result unknown",
 }
 
+// EndWords are the words of [AgentView.Words] that are no state of the machine, sorted. Words of a failed agent that name its exit
+// are not among them.
+func EndWords() []string {
+	list := append(slices.Collect(maps.Values(endedBy)), queuedAgain, couldNotStart, endedUnheard, "kill"+notAnswered, "cancel"+notAnswered)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Words of [AgentView.Words] that no reason alone tells.
+const (
+	queuedAgain   = "queued again"
+	couldNotStart = "could not start"
+	endedUnheard  = "ended unheard"
+	notAnswered   = " not answered"
+)
+
 // Words says how an agent stands as people do. The states and reasons of the machine are fewer
 // and stricter: they are in State and Reason.
 func (v AgentView) Words() string {
 	r, _ := commands.ReadResult(v.Result)
 	switch {
 	case v.State == commands.Queued && v.Attempt > 0:
-		return "queued again"
+		return queuedAgain
 	case !v.State.Terminal() || v.State == commands.Completed:
 		return string(v.State)
 	case v.State == commands.Cancelled && v.Reason == commands.CancelRequested:
@@ -48,11 +65,11 @@ func (v AgentView) Words() string {
 	case v.Refused():
 		return "refused"
 	case v.unansweredEnd() != "":
-		return v.unansweredEnd() + " not answered"
+		return v.unansweredEnd() + notAnswered
 	case r.Outcome == commands.CouldNotStart:
-		return "could not start"
+		return couldNotStart
 	case v.startedUnheard():
-		return "ended unheard"
+		return endedUnheard
 	case endedBy[v.Reason] != "":
 		return endedBy[v.Reason]
 	case v.State == commands.Failed && r.Exit.Signal != "":

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/crypto/ssh"
 
@@ -151,9 +152,18 @@ type keyFile struct {
 }
 
 func writeKey(path, name string) error {
-	seed := make([]byte, 32)
-	rand.Read(seed)
-	return writeSeed(path, name, seed)
+	return writeSeed(path, name, newSeed())
+}
+
+// newSeed draws the seed of a key. What people type of the id of the key does not begin like a flag.
+func newSeed() []byte {
+	for seed := make([]byte, ed25519.SeedSize); ; {
+		rand.Read(seed)
+		id := KeyIDOf(ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey))
+		if !strings.HasPrefix(string(id), keyPrefix+"-") {
+			return seed
+		}
+	}
 }
 
 // writeSeed writes a key file, which is stored when it returns.

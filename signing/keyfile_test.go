@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,5 +104,15 @@ func TestAKeyThatOthersCouldReplaceIsRefused(t *testing.T) {
 			}
 			require.Regexp(t, "^run: ch(mod|own) .*"+filepath.Base(tt.at), unsafe.Hint)
 		})
+	}
+}
+
+// What is typed of the id of a new key is taken for no flag. One of 64 ids would begin with "-".
+func TestTheIDOfANewKeyBeginsLikeNoFlag(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		s, err := NewSigner(newSeed())
+		require.NoError(t, err)
+		require.False(t, strings.HasPrefix(string(s.KeyID()), keyPrefix+"-"), s.KeyID())
 	}
 }

@@ -1,7 +1,6 @@
 package signing
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,8 +60,7 @@ func (r *Ring) Signer(id KeyID) (*Signer, error) {
 // Make makes a signing key in a file of its own. It is stored when Make returns,
 // and signs nothing before the database says so.
 func (r *Ring) Make() (*Signer, error) {
-	seed := make([]byte, 32)
-	rand.Read(seed)
+	seed := newSeed()
 	s, err := NewSigner(seed)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 )
@@ -18,6 +19,14 @@ type agentFlags struct {
 	labels, states []string
 	since          moment
 	limit          int
+}
+
+// failedOf begins the word for an agent that failed, as "failed: exit 4".
+const failedOf = string(commands.Failed) + ": "
+
+// in reports whether an agent is in one of these states, or is said to be in one of these words.
+func in(states []string, v agentView) bool {
+	return slices.Contains(states, string(v.State)) || slices.Contains(states, v.Words())
 }
 
 const selectorHelp = `A selector of labels is one or more terms, with commas between, which all have to
@@ -36,8 +45,8 @@ func selector(given []string) (string, error) {
 
 func (f agentFlags) check() error {
 	for _, s := range f.states {
-		if !slices.Contains(commands.States, commands.State(s)) {
-			return misuse("%q is not a state of an agent", s).Hinting("the states are: %s", statesText())
+		if !slices.Contains(commands.States, commands.State(s)) && !slices.Contains(hub.EndWords(), s) && !strings.HasPrefix(s, failedOf) {
+			return misuse("%q is not a state of an agent", s).Hinting("the states are: %s; or a word of the list: %s", statesText(), strings.Join(hub.EndWords(), ", "))
 		}
 	}
 	if f.open && f.archived {
@@ -72,7 +81,7 @@ func (f agentFlags) list(ctx context.Context, c *control.Client) (list []agentVi
 		if n > 0 && len(found.Items) == 0 { // what comes next is older
 			found.Next = ""
 		}
-		found.Items = slices.DeleteFunc(found.Items, func(v agentView) bool { return len(f.states) > 0 && !slices.Contains(f.states, string(v.State)) })
+		found.Items = slices.DeleteFunc(found.Items, func(v agentView) bool { return len(f.states) > 0 && !in(f.states, v) })
 		return found, nil
 	})
 }

@@ -25,7 +25,8 @@ spoke's those that run or ran on this host, also while no spoke runs; where an
 instance is both, all of them.
 
 STATE is how people say it; -o wide shows the machine's state and reason, too, which
-JSON has and --state takes.
+JSON has. --state takes either: cancelled has all that were, killed those that were
+killed, and 'failed: exit 4' those that ended with that code.
 
 ` + selectorHelp + `
 

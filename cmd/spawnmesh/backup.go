@@ -52,7 +52,7 @@ opened, too.`,
 			m, err := backup.Verify(c.Context(), args[0], a.getenv("SPAWNMESH_PG_BIN"), identity)
 			l.done()
 			if err != nil {
-				return toolMissing(err)
+				return a.notDone(c.Context(), err, "the backup was not read to its end")
 			}
 			return a.sayBackup(m, args[0])
 		},
@@ -157,7 +157,7 @@ func (a *app) sayBackup(m backup.Manifest, dir string) error {
 	return nil
 }
 
-// notDone is the error of a backup or a restore that failed. Of one that was interrupted it says what is left.
+// notDone is the error of a backup, a restore or a look at a backup that failed. Of one that was interrupted it says what is left.
 func (a *app) notDone(ctx context.Context, err error, left string) error {
 	if ctx.Err() == nil {
 		return toolMissing(err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,7 +48,6 @@ func (a *app) doctor(ctx context.Context) error {
 		checks = append(checks, checkSupervisor()...)
 	}
 	checks = append(checks, checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir))
-	checks = append(checks, a.checkInForce(ctx)...)
 	checks = append(checks, checkEntries(dir)...)
 	checks = append(checks, running...)
 	checks = append(checks, a.checkDatabase(ctx, dir)...)
@@ -224,6 +224,9 @@ func checkEntries(dir string) (list []control.Check) {
 
 // checkInstance asks the running instance about itself. role is what it is, "" where it does not say.
 func (a *app) checkInstance(ctx context.Context) (role string, checks []control.Check) {
+	if err := a.alive(ctx); err != nil {
+		return "", []control.Check{control.NewCheck("instance", err)}
+	}
 	v, err := a.askInstance(ctx)
 	if commands.CodeOf(err) == commands.Unreachable {
 		return "", []control.Check{note("instance", "not running")}
@@ -235,9 +238,24 @@ func (a *app) checkInstance(ctx context.Context) (role string, checks []control.
 	if v.API != "" {
 		checks = append(checks, note("api", "for other programs at "+v.API))
 	}
+	checks = append(checks, a.checkInForce(ctx)...)
 	checks = append(checks, a.checkWork(v)...)
 	checks = append(checks, v.Health...)
 	return v.Role, append(checks, a.checkSpokes(ctx)...)
+}
+
+// aliveTime is how long an instance may take to say that it is alive before doctor calls it hung.
+const aliveTime = 8 * time.Second
+
+// alive refuses with why where what runs here does not answer at all.
+func (a *app) alive(ctx context.Context) error {
+	c, err := a.client()
+	if err != nil {
+		return nil // who asks next says so
+	}
+	l := a.lasting("waiting for the instance")
+	defer l.done()
+	return c.Alive(ctx, aliveTime)
 }
 
 // checkWork says whether the spoke that runs here starts agents, or what keeps it from that. Somebody may mean it: each is a note.

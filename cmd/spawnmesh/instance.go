@@ -141,7 +141,7 @@ func (a *app) ask(ctx context.Context, create bool, fn func(ctx context.Context,
 		return err
 	}
 	if control.Runs(ctx, dir) {
-		return fn(ctx, control.NewClient(dir))
+		return fn(ctx, a.here(dir))
 	}
 	return a.visit(ctx, create, func(ctx context.Context, in *instance.Instance) error { return within(ctx, in, fn) })
 }
@@ -173,11 +173,11 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 		return err
 	}
 	if control.Runs(ctx, dir) {
-		return fn(ctx, control.NewClient(dir))
+		return fn(ctx, a.here(dir))
 	}
 	switch _, err := instance.LoadKeys(dir); {
 	case errors.Is(err, signing.ErrNoKeys):
-		return fn(ctx, control.NewClient(dir)) // it says that there is none
+		return fn(ctx, a.here(dir)) // it says that there is none
 	case err != nil:
 		return err
 	}
@@ -190,7 +190,7 @@ func (a *app) withReader(ctx context.Context, fn func(ctx context.Context, c *co
 			return slices.ContainsFunc(conns, func(c store.Connection) bool { return c.Authority == a })
 		}
 		if !with(store.Obeys) {
-			return fn(ctx, control.NewClient(dir)) // it says that no instance runs
+			return fn(ctx, a.here(dir)) // it says that no instance runs
 		}
 		if with(store.Commands) && a.forPeople() {
 			fmt.Fprintln(a.err, "no instance runs here: only agents of this host are known")

@@ -113,7 +113,7 @@ func (a *app) obeyShown(ctx context.Context, c consent) (reread bool, err error)
 	if !control.Runs(ctx, c.dir) {
 		return false, nil
 	}
-	now, err := control.Read[policy.Change](control.NewClient(c.dir).API().ReloadPolicy(ctx, &api.ReloadPolicyParams{Expected: c.rules.ID()}))
+	now, err := control.Read[policy.Change](a.here(c.dir).API().ReloadPolicy(ctx, &api.ReloadPolicyParams{Expected: c.rules.ID()}))
 	if commands.CodeOf(err) == commands.Conflict { // changed since it was read here
 		return false, policyChanged("another one", c)
 	}

@@ -26,7 +26,17 @@ func TestListsAreNarrowed(t *testing.T) {
 	require.Empty(t, list("agents", "--state", "queued"))
 	require.Equal(t, []string{bad, good}, list("agents", "--since", "1h"))
 	require.Empty(t, list("agents", "--since", tomorrow))
-	h.refused(exitMisuse, `"lost" is not a state of an agent`, "agents", "--state", "lost")
+	h.refused(exitMisuse, `or a word of the list: CPU limit, cancel not answered, connection ended, could not start`, "agents", "--state", "gone")
+	killed := strings.TrimSpace(h.do("spawn", "-o", "name", "--", "sleep", "600"))
+	h.do("kill", killed, "--grace", "0s", "--reason", "enough")
+	h.ends(killed)
+	for id, words := range map[string][]string{killed: {"killed", "cancelled"}, bad: {"failed: exit 1", "failed"}} {
+		for _, word := range words { // the first is that of the table
+			require.Equal(t, []string{id}, list("agents", "--state", word), word)
+		}
+		require.Regexp(t, `(?m)^\w{8} +attic +`+words[0]+" ", h.do("agents"))
+	}
+	require.Empty(t, list("agents", "--state", "refused"))
 	h.refused(exitMisuse, `"soon" is neither a duration`, "agents", "--since", "soon")
 	all := list("audit", "list")
 	require.Equal(t, all[len(all)-2:], list("audit", "list", "--limit", "2"))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os"
@@ -186,6 +187,40 @@ func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
 	}
 	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, []int{0, exitNotFound}, h.run("", "status", named[1]).code)
+}
+
+// Who asks an instance that hangs is told so, once, and doctor says what hangs; a long wait for one that is alive says nothing.
+func TestAnInstanceThatHangsIsSaid(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	for name, p := range map[string]*fleet.Process{"hub": m.Hub, "spoke": m.Spokes["attic"]} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, process := hand{t: t, dir: p.Dir}, p.Cmd.Process
+			require.NoError(t, process.Signal(syscall.SIGSTOP))
+			t.Cleanup(func() { _ = process.Signal(syscall.SIGCONT) })
+			c := h.command(t.Context(), "agents")
+			says, err := c.StderrPipe()
+			require.NoError(t, err)
+			require.NoError(t, c.Start())
+			lines := bufio.NewScanner(says)
+			require.True(t, lines.Scan(), "it waits in silence")
+			require.Regexp(t, "^waiting for the instance in "+p.Dir+`, which does not answer \(why: spawnmesh --data-dir \S+ doctor\), \d+s so far$`, lines.Text())
+
+			s := h.run("", "doctor")
+
+			require.Equal(t, exitUnexpected, s.code)
+			require.Regexp(t, fmt.Sprintf(`(?m)^instance +WRONG: process %d, the instance in %s, is stopped by a signal or a debugger; to let it go on: kill -CONT %[1]d$`, process.Pid, p.Dir), s.out)
+			s = h.run("", "health")
+			require.Equal(t, exitUnexpected, s.code)
+			require.Equal(t, 2, strings.Count(s.err, "\n"), s.err)
+			require.NoError(t, process.Signal(syscall.SIGCONT))
+			for lines.Scan() {
+				require.NotContains(t, lines.Text(), "does not answer", "it is said once")
+			}
+			require.NoError(t, c.Wait())
+		})
+	}
 }
 
 // asks waits until a job has dialled an instance.

@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/contexts"
@@ -88,9 +90,20 @@ func (a *app) client() (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := control.NewClient(dir)
-	client.Trace = a.getenv(tracing.Variable)
-	return client, nil
+	return a.here(dir), nil
+}
+
+// here is a client of the instance in dir on this host. People are told when it hangs.
+func (a *app) here(dir string) *control.Client {
+	c := control.NewClient(dir)
+	c.Trace = a.getenv(tracing.Variable)
+	if a.forPeople() {
+		says := a.err
+		c.Hung = func(since time.Duration) {
+			fmt.Fprintf(says, "waiting for the instance in %s, which does not answer (why: %s), %s so far\n", dir, a.line("doctor"), since.Round(time.Second))
+		}
+	}
+	return c
 }
 
 func remoteClient(name string, c contexts.Context) (*control.Client, error) {

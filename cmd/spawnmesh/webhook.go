@@ -121,10 +121,11 @@ func doing(v api.Webhook) string {
 
 // webhookState is [doing] for who is told why, too.
 func webhookState(v api.Webhook) string {
-	if v.State == api.WebhookStateActive {
-		return doing(v)
+	word := doing(v)
+	if word == string(api.WebhookStateDisabled) {
+		word = strings.TrimSuffix(word+": "+v.Why, ": ")
 	}
-	return strings.TrimSuffix(string(v.State)+": "+v.Why, ": ")
+	return word
 }
 
 func (a *app) printWebhooks(list []api.Webhook) error {

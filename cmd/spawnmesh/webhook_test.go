@@ -178,7 +178,7 @@ func webhooksAreChanged(t *testing.T, h hand, e *example) {
 	}
 }
 
-// A list tells a webhook that a restore has disabled from one that somebody has.
+// A list, and what is shown of one, tell a webhook that a restore has disabled from one that somebody has.
 func TestARestoredWebhookIsToldApart(t *testing.T) {
 	t.Parallel()
 	for want, v := range map[string]api.Webhook{
@@ -188,6 +188,8 @@ func TestARestoredWebhookIsToldApart(t *testing.T) {
 		"active":   {State: api.WebhookStateActive},
 	} {
 		require.Equal(t, want, doing(v))
+		word, _, _ := strings.Cut(webhookState(v), ":")
+		require.Equal(t, want, word, "one word in both")
 	}
 }
 

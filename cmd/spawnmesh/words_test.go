@@ -149,7 +149,7 @@ func TestMisuse(t *testing.T) {
 		"no such help below":     {"help spoke nosuch", `there is no command "spoke nosuch"`, "see: spawnmesh spoke --help"},
 		"no such shell":          {"completion tcsh", `there is no command "completion tcsh"`, "did you mean: spawnmesh completion bash"},
 		"no such flag":           {"agents --long", "agents has no flag --long", "see: spawnmesh agents --help"},
-		"no such state":          {"agents --state lost", `"lost" is not a state of an agent`, "the states are: queued, claimed, running, awaiting_input, paused"},
+		"no such state":          {"agents --state gone", `"gone" is not a state of an agent`, "the states are: queued, claimed, running, awaiting_input, paused"},
 		"no such short flag":     {"agents -q", "agents has no flag -q", "see: spawnmesh agents --help"},
 		"a flag without value":   {"agents --limit", "--limit needs a value", "see: spawnmesh agents --help"},
 		"a short one without":    {"agents -o", "-o needs a value", "see: spawnmesh agents --help"},

@@ -25,7 +25,7 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 	if d.c.Trace != "" {
 		req.Header.Set(tracing.Header, d.c.Trace)
 	}
-	resp, err := d.c.http.Do(req)
+	resp, err := d.c.await(req)
 	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
 		return nil, commands.Refuse(Interrupted, "interrupted before %s answered; what was asked may have been done all the same", d.c.where).
 			Hinting("look once it answers; type the line again if nothing was done")

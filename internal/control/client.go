@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tmaxmax/go-sse"
 
@@ -29,6 +31,9 @@ type Client struct {
 	http   *http.Client
 	// Trace is what the requests belong to, see [tracing.Header]; "" = nothing.
 	Trace string
+	// Hung is told once that the instance leaves a request without an answer and does not say that it is alive; nil = nobody is.
+	Hung func(since time.Duration)
+	told sync.Once // of Hung
 }
 
 // local is a client of the instance in dir.
