@@ -260,7 +260,7 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 			return nil
 		}
 		if c.State != to && !mayBecome(c.State, to) {
-			return commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.UTC().Format(time.RFC3339), to)
+			return c.cannotBecome(to)
 		}
 		if c, err = one(tx.Query(ctx, `UPDATE connections SET state = $2, state_reason = $3, state_by = $4, state_at = clock_timestamp()
 			WHERE id = $1 RETURNING `+connectionColumns, id, to, reason, actor)); err != nil {
@@ -285,6 +285,18 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 		return nil
 	})
 	return c, err
+}
+
+// cannotBecome refuses a change to a state that the one of c does not lead to.
+func (c Connection) cannotBecome(to ConnState) *commands.Refused {
+	r := commands.Refuse(commands.Conflict, "connection %s is %s since %s and cannot become %s", c.Name, c.State, c.Since.UTC().Format(time.RFC3339), to)
+	switch {
+	case !c.State.Ended():
+		return r
+	case c.Authority == Commands:
+		return r.Hinting("it never comes back; to let its host join anew").Running("invite", "--name", c.Name)
+	}
+	return r.Hinting("it never comes back; join anew, with a token that its operator makes").Running("spoke", "join", "--token-file", "FILE")
 }
 
 // NoteEndTold records that the peer of a connection that has ended knows it.

@@ -146,7 +146,7 @@ func closedTo(name string, s ConnState) *commands.Refused {
 	if s == Active || s == Suspended {
 		return nil
 	}
-	return commands.Refuse(signing.ConnState, "the connection with %s is %s", name, s).Hinting("see").Running("connections", "show", name)
+	return commands.Refuse(signing.ConnState, "the connection with %s is %s", name, s).Hinting("what to do about it").Running("why", name)
 }
 
 // findOrdered finds orders that were given before, by task or idempotency key.

@@ -178,8 +178,8 @@ func revokeBothSides(t *testing.T, h, s hand) {
 
 	require.Equal(t, "attic is revoked\n", h.do("connections", "revoke", "attic", "--reason", "sold", "--yes"))
 
-	h.refused(exitUntrusted, "the connection with attic is revoked", "spawn", "--spoke", "attic", "--", "true")
-	h.refused(exitConflict, "cannot become active", "connections", "resume", "attic")
+	h.refused(exitUntrusted, "the connection with attic is revoked\n           what to do about it: spawnmesh --data-dir "+h.dir+" why attic\n", "spawn", "--spoke", "attic", "--", "true")
+	h.refused(exitConflict, "cannot become active\n           it never comes back; to let its host join anew: spawnmesh --data-dir "+h.dir+" invite --name attic\n", "connections", "resume", "attic")
 	require.Regexp(t, `^1 ended; see: spawnmesh --data-dir \S+ connections list --all\n$`, h.do("connections", "list"))
 	require.Regexp(t, `(?m)^attic +revoked +- +ended \S+ +- +- +-$`, h.do("connections", "list", "--all"))
 	h.refused(exitNoSpoke, "invite one: spawnmesh --data-dir "+h.dir+" invite --name NAME", "spawn", "--any", "--", "true")
@@ -193,5 +193,5 @@ func revokeBothSides(t *testing.T, h, s hand) {
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for its agents to end", func() (bool, error) {
 		return processes(t, "sh", "-c", g.wait()) == 0, nil
 	}))
-	s.refused(exitConflict, "cannot become active", "connections", "resume", "lab")
+	s.refused(exitConflict, "it never comes back; join anew, with a token that its operator makes: spawnmesh --data-dir "+s.dir+" spoke join ", "connections", "resume", "lab")
 }

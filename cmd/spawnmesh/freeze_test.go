@@ -44,6 +44,7 @@ func TestFreezesInWords(t *testing.T) {
 		require.Regexp(t, `^`+scope+` is frozen already, by uid:\d+ since \S+ \S+: bad deploy; the reason stays, and nothing was changed\n$`, h.do("freeze", "--scope", scope, "--reason", "another"))
 		h.do("unfreeze", "--scope", scope, "--reason", "over")
 	}
+	h.refused(exitMisuse, "the others take a name, as in lane:build or connection:attic\n", "freeze", "--scope", "foo", "--reason", "x")
 	hasSaid(t, m.Hub, regexp.MustCompile("target=attic"))
 }
 

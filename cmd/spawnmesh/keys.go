@@ -98,6 +98,11 @@ func (a *app) changeKey(ctx context.Context, change func(context.Context, *api.C
 		return a.print(v, []any{v}, keyTable(v))
 	}
 	fmt.Fprintf(a.out, "the new signing key is %s\n", v.Signing[0].ID)
+	again := "make another"
+	if !a.away() {
+		again = a.line("backup", "DIR")
+	}
+	fmt.Fprintf(a.err, "a backup of before lacks this key and is out of date; back up again: %s\n", again)
 	if len(v.Waiting) == 0 {
 		return nil
 	}

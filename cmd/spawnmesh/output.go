@@ -17,7 +17,7 @@ func (a *app) checkOutput() error {
 	case "table", "wide", "json", "ndjson", "name":
 		return nil
 	}
-	return misuse("output %q is not one of table, wide, json, ndjson, name", a.output)
+	return misuse("output %q is not one of table, wide, json, ndjson, name", a.output).Hinting("for people table, or wide; for programs json; a line each, ndjson, or name for the ids alone")
 }
 
 // wantsJSON reports whether a program reads what we print.

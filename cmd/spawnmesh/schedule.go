@@ -141,7 +141,11 @@ func (a *app) printSchedule(v api.Schedule) error {
 	for _, at := range v.Next {
 		list.add("next", inZone(at, v.Zone))
 	}
-	return a.align(list, 0)
+	if err := a.align(list, 0); err != nil || !v.Restored {
+		return err
+	}
+	fmt.Fprintf(a.err, "it is paused since this hub was restored from a backup; to let it go on: %s\n", a.line("schedule", "resume", v.Name))
+	return nil
 }
 
 var overlapWords = map[api.Overlap]string{

@@ -24,7 +24,7 @@ func TestBacklogMisuse(t *testing.T) {
 		says string
 		args []string
 	}{
-		"no title":                   {"a task needs a title", []string{"backlog", "create", "--id", "A1"}},
+		"no title":                   {"a line that people see, as in: spawnmesh ", []string{"backlog", "create", "--id", "A1"}},
 		"a title of blanks":          {"a task needs a title", []string{"backlog", "create", "--title", "  "}},
 		"a title of two lines":       {"the title contains a line break", []string{"backlog", "create", "--title", "a\nb"}},
 		"a priority too high":        {"priority 101 is outside -100..100", create("--priority", "101")},

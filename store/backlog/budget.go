@@ -107,7 +107,8 @@ func checkScope(scopes []string, scope, target string) error {
 	wide := scope == "instance" || scope == "workspace"
 	switch {
 	case !slices.Contains(scopes, scope):
-		return commands.Refuse(commands.Validation, "scope %q is not one of %v", commands.Clip(scope), scopes)
+		return commands.Refuse(commands.Validation, "scope %q is not one of %v", commands.Clip(scope), scopes).
+			Hinting("instance and workspace stand alone, the others take a name, as in lane:build or connection:attic")
 	case wide && target != "":
 		return commands.Refuse(commands.Validation, "scope %s takes no target", scope)
 	case !wide && target == "":

@@ -88,7 +88,7 @@ func (s *TaskSpec) Validate() error {
 	}
 	switch {
 	case strings.TrimSpace(s.Title) == "":
-		return commands.Refuse(commands.Validation, "a task needs a title")
+		return commands.Refuse(commands.Validation, "a task needs a title").Hinting("a line that people see, as in").Running("backlog", "create", "--title", "TEXT")
 	case s.Key != "" && (strings.TrimSpace(s.Key) != s.Key || looksLikeID(s.Key)):
 		return commands.Refuse(commands.Validation, "the key %q begins or ends with a space, or looks like an id of ours", commands.Clip(s.Key))
 	case s.Key == "." || s.Key == "..":
