@@ -3,8 +3,8 @@ package signing
 import (
 	"os"
 	"path/filepath"
-	"syscall"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
