@@ -42,6 +42,11 @@ func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Auth
 		return out, commands.Refuse(commands.Conflict, "comparing histories: the connection with %s is %s: %s", s.Name, s.State, s.Reason).
 			Hinting("what has ended has nothing to settle; what is suspended compares when it is resumed").Running("connections", "resume", s.Name)
 	}
+	if x := b.Exchange(s.ID); x != nil && s.Linked && !out.Resumed {
+		if err := x.unheardFor(s.Name); err != nil {
+			return out, err // another link changes nothing
+		}
+	}
 	row := store.AuditRow{Actor: actor, Action: "connection.compare", Object: s.Name, Code: string(commands.Resync), Why: "histories are to be compared on the next link", Conn: s.ID}
 	if err := b.DB.Audit(ctx, row); err != nil {
 		return out, err
@@ -80,6 +85,10 @@ func (b *Board) awaitAccord(ctx context.Context, out *Settlement, conn string) e
 		if !x.mustCompare(link) {
 			x.sum(out)
 			return nil
+		}
+		if err := x.unheardFor(out.Name); err != nil {
+			x.sum(out)
+			return err
 		}
 		if time.Now().After(settling) {
 			x.sum(out)

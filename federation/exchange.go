@@ -60,6 +60,8 @@ type Exchange struct {
 	lapsed       *commands.EndedKey       // our key that has ended at the peer, as its last heartbeat said; nil = none that is in use
 	keyLost      bool                     // the peer was restored to before it was told the key that signs towards it
 	keysTold     time.Time                // when it was told again last; zero = never
+	keyTellings  int                      // how often it was told in a row
+	unknownBeats int                      // heartbeats of the peer in a row whose key is not known here
 	lapses       int                      // heartbeats in a row that said so
 	lapseLogged  signing.KeyID            // the last key of which that was logged
 

@@ -42,6 +42,7 @@ type opening struct {
 	handler  *Handler
 	early    bool  // a kill that is taken before its time
 	stored   bool  // before it has an effect, or is refused: all but what handlers pass on and exchanges say to each other
+	said     bool  // the audit has the refusal, as one of the same kind came right before it
 	rejected error // why it is refused without being stored: not authentic (in is nil), of a kind that is not stored, or early (in is set)
 }
 
@@ -181,7 +182,7 @@ func (x *Exchange) countRejected(ctx context.Context, p *Peer, opened []opening)
 		code, tell := commands.CodeOf(o.rejected), x.refusals.room(time.Now()) > 0
 		x.board.Counters.Refused(string(code))
 		c.add(p, x.refusals.count(code, store.FaultOf(code), tell, time.Now()), o.rejected.Error())
-		if tell {
+		if tell && !o.said {
 			row := store.AuditRow{Actor: string(p.Peer), Action: "message.refused", Code: string(code), Why: o.rejected.Error(), Conn: p.ID}
 			if o.in != nil {
 				row.Message = o.in.Header.ID

@@ -49,6 +49,8 @@ func (s Standing) Heartbeats() []commands.WhyReason {
 	switch b := s.BeatRefused; {
 	case !s.Linked || s.State != store.Active:
 		return nil
+	case b != nil && b.Code == signing.KeyUnknown:
+		r.Code, r.Text, r.Fix = commands.CauseKey, fmt.Sprintf("signs its heartbeats with a key that is not known here (%s), so none is taken", b.Code), s.rejoin()
 	case b != nil && b.Code != signing.TimeFuture && b.Code != signing.TimeExpired:
 		r.Code, r.Text, r.Fix = commands.CauseQueue, fmt.Sprintf("its heartbeats are refused here (%s): %s", b.Code, commands.OneLine(b.Why)), ""
 	case b != nil:
@@ -94,7 +96,8 @@ func (s Standing) Faults() (list []commands.WhyReason) {
 			list = append(list, commands.WhyReason{Code: code, Text: text, Since: since, Fix: fix})
 		}
 	}
-	add(s.Differs != "" && s.Linked, commands.CauseHistories, nil, "", "nothing is relayed: "+s.Differs)
+	add(s.KeyLost && s.Linked, commands.CauseKey, nil, s.rejoin(), keyLost+"; nothing is relayed")
+	add(s.Differs != "" && s.Linked && !s.KeyLost, commands.CauseHistories, nil, "", "nothing is relayed: "+s.Differs)
 	if k := s.Says.Refuses; k != nil {
 		add(true, commands.CauseKey, nil, commands.ShellLine(append([]string{"spawnmesh"}, MendKey(k.Key, s.KeyRevoked)...)), fmt.Sprintf("refuses the key that this instance signs with (%s)", k.Code))
 	}

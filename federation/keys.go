@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -92,34 +90,6 @@ func (x *Exchange) beatSigner(p *Peer) (*signing.Signer, error) {
 		return x.board.Keys.Identity, nil
 	}
 	return x.board.DB.SignerOf(p.signs)
-}
-
-// tellLostKeys sends a key set that a peer has lost which was restored, once an interval at most.
-func (x *Exchange) tellLostKeys(ctx context.Context, found store.Agreement) {
-	x.mu.Lock()
-	tell := len(found.KeySets) > 0 && time.Since(x.keysTold) >= x.board.interval()
-	if x.keyLost = found.KeyLost; tell {
-		x.keysTold = time.Now()
-	}
-	x.mu.Unlock()
-	switch {
-	case tell:
-		for i := range found.KeySets { // the message server drops what it had lately
-			found.KeySets[i].ID = uuid.Must(uuid.NewV7()).String()
-		}
-		if _, err := x.publish(ctx, found.KeySets); err != nil {
-			x.log.DebugContext(ctx, "telling the peer the keys that it has lost", "err", err)
-		}
-	case found.KeyLost && len(found.KeySets) == 0:
-		x.board.changed() // a set may have to be made
-	}
-}
-
-// losesKey reports whether the peer does not know our key any more.
-func (x *Exchange) losesKey() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.keyLost
 }
 
 // patienceWithKeys is how many heartbeats in a row may say that the peer refuses

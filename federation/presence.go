@@ -256,7 +256,7 @@ func (x *Exchange) openBeat(ctx context.Context, envelope []byte) (*Peer, *store
 		o.rejected = noBeat(p, o.in)
 	}
 	if o.rejected != nil {
-		x.warnOfBeat(ctx, o.rejected)
+		o.said = x.warnOfBeat(ctx, o.rejected)
 		return p, nil, nil, errors.Join(o.rejected, x.countRejected(ctx, p, []opening{o}))
 	}
 	return p, o.in, o.in.Body.(*commands.Heartbeat), nil
@@ -312,7 +312,7 @@ func (x *Exchange) keep(ctx context.Context, in *store.Incoming, body *commands.
 	if x.clocksDiffer() && issued.Sub(now) >= -signing.Skew {
 		x.cursor.Rewind() // what was refused for its time is sent again
 	}
-	x.beatRefused = nil
+	x.beatRefused, x.unknownBeats = nil, 0
 	if in.Header.Kid != x.peer.Load().Verifier.Identity {
 		x.refuses = nil
 	}
@@ -329,16 +329,24 @@ func (x *Exchange) clocksDiffer() bool {
 }
 
 // warnOfBeat says that a heartbeat is not taken, once until one is: what the peer thinks
-// of the connection is not known here meanwhile.
-func (x *Exchange) warnOfBeat(ctx context.Context, why error) {
+// of the connection is not known here meanwhile. It reports whether the last one was refused, too, as its key is not known: that
+// lasts, and the audit has it.
+func (x *Exchange) warnOfBeat(ctx context.Context, why error) (said bool) {
 	r := refusal(why)
 	x.mu.Lock()
 	known := x.beatRefused != nil
 	x.beatRefused = r
+	if r.Code == signing.KeyUnknown {
+		x.unknownBeats++
+	} else {
+		x.unknownBeats = 0
+	}
+	said = x.unknownBeats > 1
 	x.mu.Unlock()
 	if !known && x.refusals.room(time.Now()) > 0 {
 		x.log.WarnContext(ctx, "a heartbeat of the peer is refused, and so what it says of the connection", "code", r.Code, "why", r.Why)
 	}
+	return said
 }
 
 // changedLink is told of each change of a link that we dial.

@@ -25,6 +25,7 @@ type Standing struct {
 	Differs     string                  `json:"differs,omitempty"`      // why the histories differ, so that nothing is relayed; "" = they do not
 	RefusesKeys signing.Code            `json:"refuses_keys,omitempty"` // why the peer has refused the newest key set of this instance; "" = it has not
 	KeyRevoked  bool                    `json:"key_revoked,omitempty"`  // the key in use towards it is revoked here
+	KeyLost     bool                    `json:"-"`                      // the peer has lost that key, and has not taken it though it was told again
 	Refuses     *commands.EndedKey      `json:"refuses,omitempty"`      // the key that the peer signs with, which has ended here
 	Says        commands.ConnectionView `json:"peer_says"`              // what the peer said of it last; a key that it refuses only while this instance signs with it
 

@@ -104,7 +104,7 @@ func (x *Exchange) describe(s *Status) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.peer.Load()
-	s.RefusesKeys, s.KeyRevoked, s.Refuses = p.refuses, p.revoked, x.refuses
+	s.RefusesKeys, s.KeyRevoked, s.KeyLost, s.Refuses = p.refuses, p.revoked, x.staysLost(), x.refuses
 	if s.Beat, s.Heeds = x.beat, x.heeded; s.Beat != nil {
 		s.LastSeen, s.ClockOffset, s.Says = &s.Beat.At, offsetOf(s.Beat), s.Beat.Body.Connection
 		if s.Says.Refuses = nil; x.lapsed != nil && x.lapsed.Key == p.signs {

@@ -104,13 +104,14 @@ func TestWhatKeepsASpokeKeepsItsAgents(t *testing.T) {
 		commands.CauseIsolation: {func(v *hub.SpokeView) { v.Isolation = commands.IsolationUnmet }},
 		commands.CauseHost:      {func(v *hub.SpokeView) { v.StartsNone = "no disk" }},
 		commands.CauseHistories: {func(v *hub.SpokeView) { v.Differs = "restored" }},
-		commands.CauseKey:       {func(v *hub.SpokeView) { v.Says.Refuses = ended }, func(v *hub.SpokeView) { v.Refuses = ended }},
-		commands.CauseRate:      {func(v *hub.SpokeView) { v.Limited = true }, func(v *hub.SpokeView) { v.Says.Limited = true }},
-		commands.CauseInbox:     {func(v *hub.SpokeView) { v.Full = true }, func(v *hub.SpokeView) { v.Says.Full = true }},
+		commands.CauseKey: {func(v *hub.SpokeView) { v.Says.Refuses = ended }, func(v *hub.SpokeView) { v.Refuses = ended }, func(v *hub.SpokeView) { v.KeyLost = true },
+			func(v *hub.SpokeView) { v.BeatRefused = &federation.RefusedBeat{Code: signing.KeyUnknown} }},
+		commands.CauseRate:  {func(v *hub.SpokeView) { v.Limited = true }, func(v *hub.SpokeView) { v.Says.Limited = true }},
+		commands.CauseInbox: {func(v *hub.SpokeView) { v.Full = true }, func(v *hub.SpokeView) { v.Says.Full = true }},
 		commands.CauseQueue: {func(v *hub.SpokeView) {
 			v.Queues = []federation.QueueView{{Queue: "reports of attic", Problem: "none was taken"}}
 		},
-			func(v *hub.SpokeView) { v.BeatRefused = &federation.RefusedBeat{Code: signing.KeyUnknown} }},
+			func(v *hub.SpokeView) { v.BeatRefused = &federation.RefusedBeat{Code: commands.Validation} }},
 		commands.CauseSlots: {func(v *hub.SpokeView) { v.Running = 4 }},
 	} {
 		is := func(r commands.WhyReason) bool { return r.Code == cause }

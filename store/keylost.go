@@ -52,7 +52,7 @@ func (c *comparing) tellKeysAgain(ctx context.Context) error {
 	if !c.out.KeyLost {
 		return nil
 	}
-	c.out.Differs = "the peer was restored from a backup and does not know the key that this instance signs with; it is told, and goes on by itself"
+	c.out.Differs = "the peer was restored from a backup and does not know the key that this instance signs with; it is told that again"
 	rows, err := c.tx.Query(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.kind = $2 AND o.exp > clock_timestamp() AND NOT $3::int8multirange @> o.seq ORDER BY o.seq LIMIT 1`,
 		c.conn, commands.KeySetKind, has(c.theirs.Stored))
 	if err == nil {

@@ -1,12 +1,15 @@
 package meshtest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -88,4 +91,62 @@ func (c keyLoss) change(t *testing.T, peer *Instance) int64 {
 		require.NoError(t, err)
 	}
 	return v.Version
+}
+
+// While heartbeats of a peer are refused as their key is not known, that is said with what helps, and audited once; who compares by
+// hand does not wait.
+func TestHeartbeatsWhoseKeyIsNotKnownAreNamed(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	attic := m.Spokes["attic"]
+	m.Stop(t, "attic")
+	attic.exec(t, `CREATE TABLE kept AS SELECT * FROM keys WHERE use = 'signing'; DELETE FROM keys WHERE use = 'signing'`)
+	m.Start(t, "attic")
+	Await(t, "some of them", func() bool { return attic.Health(t, "heartbeats to lab").Problem != "" })
+
+	err := unheard(t, attic.Instance, "lab")
+
+	require.ErrorContains(t, err, "lab signs with a key that is not known here")
+	require.Contains(t, attic.Health(t, "heartbeats of lab").Problem, "not known here (KEY_UNKNOWN), so none is taken")
+	require.Equal(t, 1, attic.count(t, refusals))
+	attic.exec(t, `INSERT INTO keys SELECT * FROM kept`)
+	agreeAgain(t, m, "attic")
+	require.Empty(t, attic.Health(t, "heartbeats of lab"))
+}
+
+// The side whose key is lost says so where the peer does not take it.
+func TestAPeerThatDoesNotTakeWhatItHasLostIsNamed(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	attic, d := m.Spokes["attic"], disaster{sides: []string{"attic"}}
+	attic.exec(t, `CREATE FUNCTION not_now() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '55000'; END $$;
+		CREATE TRIGGER not_now BEFORE INSERT ON keys FOR EACH ROW EXECUTE FUNCTION not_now()`)
+	backups := d.backUp(t, m)
+	attic.exec(t, `DROP FUNCTION not_now CASCADE`)
+	m.AwaitLink(t, "attic")
+	keyLoss{changes: []store.KeyChange{{}}}.change(t, m.Hub.Instance)
+	d.restore(t, m, backups)
+
+	err := unheard(t, m.Hub.Instance, "attic")
+
+	require.ErrorContains(t, err, "attic does not know the key that this instance signs with")
+	require.Contains(t, m.Hub.Health(t, "keys for attic").Problem, "has not taken it though it was told again")
+	attic.exec(t, `DROP FUNCTION not_now CASCADE`)
+	agreeAgain(t, m, "attic")
+	require.Empty(t, m.Hub.Health(t, "keys for attic"))
+}
+
+// unheard waits until i says that a key is not known between it and a peer, and returns what comparing by hand says then.
+func unheard(t *testing.T, i *Instance, peer string) error {
+	t.Helper()
+	Await(t, "the reason", func() bool {
+		var v struct{ Reasons []commands.WhyReason }
+		i.Do(t, "GET", "/api/v1/connections/"+peer, nil, &v)
+		return slices.ContainsFunc(v.Reasons, func(r commands.WhyReason) bool {
+			return r.Code == commands.CauseKey && strings.Contains(r.Fix, "spawnmesh connections revoke "+peer+" --reason WHY")
+		})
+	})
+	err := i.Ask(t, "POST", "/api/v1/connections/"+peer+"/resync", nil, nil)
+	require.Equal(t, signing.KeyUnknown, commands.CodeOf(err), "%v", err)
+	return err
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -65,7 +66,7 @@ func (n *Node) checkKeys() (list []control.Check) {
 		if err := s.KeyError(); err != nil {
 			list = append(list, control.NewCheck("key for "+s.Name, err))
 		}
-		if err := s.KeySetError(); err != nil {
+		if err := cmp.Or(s.KeySetError(), s.LostKeyError()); err != nil {
 			list = append(list, control.NewCheck("keys for "+s.Name, err))
 		}
 		if err := s.PeerKeyError(); err != nil {
