@@ -26,13 +26,18 @@ func TestBacklogBesideAHub(t *testing.T) {
 		"batches":       batches,
 		"acts":          operatorsActs,
 		"tries again":   triesAgain,
-		"ran out":       saysWhatRanOut,
 		"lists":         lists,
 		"details":       details,
 		"an archive":    archives,
 		"grants":        grants,
 		"unknown tasks": unknownTasks,
 	})
+}
+
+// TestAClaimThatRanOutIsShown has a hub of its own: who waits for a task in another workspace takes back what has run out in all.
+func TestAClaimThatRanOutIsShown(t *testing.T) {
+	t.Parallel()
+	boardsOf(t, map[string]func(b board){"ran out": saysWhatRanOut})
 }
 
 // theSeedsSession is the example of the conventions, flag by flag.
