@@ -75,7 +75,7 @@ type Transition struct {
 	By       Trigger
 }
 
-// Transitions is the whole table of the model; creation is not in it because it
+// Transitions is the table of the model, without the moves that no act makes (decision 37); creation is not in it because it
 // has no state to leave. Every move that is not listed is an error.
 var Transitions = slices.Concat(
 	moves(ByClaim, Claimed, Queued),
@@ -90,12 +90,12 @@ var Transitions = slices.Concat(
 	moves(ByPause, Paused, Queued, Running),
 	moves(ByResume, Queued, Paused),
 	moves(ByResume, Running, Paused),
-	moves(ByBlock, Blocked, Queued, Claimed, Running, AwaitingInput),
+	moves(ByBlock, Blocked, Queued, Claimed, AwaitingInput),
 	moves(ByUnblock, Queued, Blocked),
 	moves(ByDelivery, InReview, Running),
 	moves(ByDone, Completed, Claimed, Running), // a card's worker proves with its result that it had started
-	moves(ByOperator, Completed, Queued, Claimed, Running, AwaitingInput, Paused, Blocked),
-	moves(ByRelease, Queued, Claimed, Running, AwaitingInput),
+	moves(ByOperator, Completed, Queued, Claimed, AwaitingInput, Paused, Blocked),
+	moves(ByRelease, Queued, Claimed, Running),
 	moves(ByChanges, Running, InReview),
 	moves(ByChanges, Queued, InReview),
 	moves(ByApproval, Approved, InReview),
@@ -105,7 +105,7 @@ var Transitions = slices.Concat(
 	moves(ByFailure, Failed, open()...),
 	moves(ByCancel, Cancelled, Queued, AwaitingInput, Paused, Blocked),
 	moves(ByCancelled, Cancelled, Claimed, Running, AwaitingInput, InReview, Approved),
-	moves(ByExpiry, Expired, open()...),
+	moves(ByExpiry, Expired, slices.DeleteFunc(open(), func(s State) bool { return s == Blocked })...), // what is blocked waits for a person, whatever the time
 	moves(ByRetry, Queued, Failed, Unavailable, Expired, Cancelled),
 )
 

@@ -28,9 +28,9 @@ With --option only these are answers. Where nobody answers before the deadline, 
 answer is --default, else deny where that is an option; without either the exit code
 is 11.
 
-A question with the same --key is the same question: an agent that was interrupted,
-or runs again, asks once more and gets the answer, be it given meanwhile. What it
-needs no answer to any more it withdraws.`,
+A question with the same --key is the same question: an agent that was interrupted
+asks once more and gets the answer, be it given meanwhile. After an attempt that has
+failed people are asked again. What it needs no answer to any more it withdraws.`,
 		Example: "  spawnmesh worker ask 'deploy now?' --key deploy --option allow --option deny",
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			q.Text, q.DeadlineMS = args[0], time.Duration(deadline).Milliseconds()

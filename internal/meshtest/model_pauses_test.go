@@ -24,7 +24,7 @@ func (t *refTask) paused(b *commands.Pause) (refused bool) {
 	switch {
 	case t.state.Terminal():
 		return false
-	case b.Paused && (t.state == commands.AwaitingInput || t.leased && (t.killed || t.cancelled)):
+	case b.Paused && (t.state == commands.AwaitingInput || t.state == commands.Blocked || t.leased && (t.killed || t.cancelled)):
 		return true
 	case b.Number <= p.number:
 		return false
@@ -83,15 +83,16 @@ func (m *machine) pauses(id string, on bool) {
 
 	err := m.Hub.DB.OrderPause(m.Context(), commands.Pause{Task: id, Paused: on, Reason: "so"}, time.Hour, "test")
 
-	require.Equal(m, !s.Terminal() && (!on || s != commands.AwaitingInput), err == nil, "%s: %v", s, err)
+	require.Equal(m, !s.Terminal() && (!on || s != commands.AwaitingInput && s != commands.Blocked), err == nil, "%s: %v", s, err)
 	m.say()
 }
 
 // prove lets the shim of an attempt say that its agent stands still, or goes on.
 func (m *machine) prove(rt *rapid.T) {
-	f, on := m.fence(rt), rapid.Bool().Draw(rt, "stands still")
+	f := m.fence(rt)
 	t := m.ref.tasks[f.Task]
 	p := &t.pause
+	on := rapid.SampledFrom([]bool{p.wanted, p.wanted, true, false}).Draw(rt, "stands still")
 
 	held, err := m.backlog.MarkPaused(m.Context(), backlog.PauseRun{Fence: f, Paused: on})
 

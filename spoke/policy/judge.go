@@ -93,16 +93,13 @@ func (p *Policy) judgeDir(s *commands.Spawn, n *Named) *commands.Refused {
 	if slices.Contains(p.Directories, anything) {
 		return nil
 	}
-	if n.Dir == nil {
-		return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke, or there is no such directory", s.Dir).
-			Hinting("its host can make it, and allow it under directories in policy.yaml; without one the agent gets a fresh directory")
-	}
 	// A symbolic link must not lead out of what is allowed, whoever puts it there, and when.
-	if p.inDirectories(n.Dir.Path()) {
+	if n.Dir != nil && p.inDirectories(n.Dir.Path()) {
 		return nil
 	}
-	return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke", s.Dir).
-		Hinting("its host can allow it under directories in policy.yaml; without one the agent gets a fresh directory")
+	// One sentence for both: no hub learns what there is on this host.
+	return commands.Refuse(commands.BadPath, "directory %s is not allowed on this spoke, or there is no such directory", s.Dir).
+		Hinting("its host can make it, and allow it under directories in policy.yaml; without one the agent gets a fresh directory")
 }
 
 // inDirectories reports whether a path without symbolic links is one of those that are allowed, or below one.

@@ -25,64 +25,64 @@ type step func(w *walker) error
 
 // The last step of each makes the move, "from>to trigger".
 var reached = map[string][]step{
-	"queued>claimed claim":               {card, claim},
-	"claimed>running start":              {agent(1), claim, start},
-	"claimed>queued loss":                {card, claim, lose},
-	"running>queued loss":                {agent(1), claim, start, end(commands.AttemptFailed)},
-	"claimed>unavailable no_start":       {agent(1), claim, end(commands.CouldNotStart)},
-	"queued>unavailable unavailable":     {agent(1), recallAs(commands.Unavailable)},
-	"queued>blocked block":               {card, block},
-	"claimed>blocked block":              {card, claim, block},
-	"blocked>queued unblock":             {card, block, by((*backlog.Workspace).Unblock)},
-	"claimed>completed done":             {card, claim, done},
-	"running>completed done":             {agent(1), claim, start, end(commands.Succeeded)},
-	"queued>completed operator":          {card, accept},
-	"claimed>completed operator":         {card, claim, accept},
-	"blocked>completed operator":         {card, block, accept},
-	"claimed>queued release":             {card, claim, by((*backlog.Workspace).Release)},
-	"running>queued release":             {agent(1), claim, start, end(commands.Parked)},
-	"queued>failed failure":              {card, fail},
-	"claimed>failed failure":             {card, claim, fail},
-	"running>failed failure":             {agent(0), claim, start, end(commands.AttemptFailed)},
-	"blocked>failed failure":             {card, block, fail},
-	"queued>cancelled cancel":            {card, cancel},
-	"blocked>cancelled cancel":           {card, block, cancel},
-	"claimed>cancelled cancelled":        {card, claim, cancel},
-	"running>cancelled cancelled":        {agent(1), claim, start, end(commands.AttemptKilled)},
-	"running>awaiting_input question":    {agent(1), claim, start, asking},
-	"awaiting_input>running answer":      {agent(1), claim, start, asking, answer},
-	"awaiting_input>queued answer":       {agent(1), claim, start, asking, end(commands.Interrupted), answer},
-	"awaiting_input>completed operator":  {agent(1), claim, start, asking, end(commands.Interrupted), accept},
-	"awaiting_input>failed failure":      {agent(0), claim, start, asking, end(commands.Interrupted)},
-	"awaiting_input>blocked block":       {agent(1), claim, start, asking, end(commands.Interrupted), block},
-	"awaiting_input>cancelled cancel":    {agent(1), claim, start, asking, end(commands.Interrupted), cancel},
-	"awaiting_input>cancelled cancelled": {agent(1), claim, start, asking, end(commands.AttemptKilled)},
-	"awaiting_input>expired expiry":      {agent(1), claim, start, asking, end(commands.TimedOut)},
-	"queued>expired expiry":              {agent(1), late},
-	"claimed>expired expiry":             {agent(1), claim, end(commands.TimedOut)},
-	"running>expired expiry":             {agent(1), claim, start, end(commands.TimedOut)},
-	"failed>queued retry":                {card, fail, retry},
-	"cancelled>queued retry":             {card, cancel, retry},
-	"queued>paused pause":                {card, pause},
-	"paused>queued resume":               {card, pause, by((*backlog.Workspace).Resume)},
-	"paused>completed operator":          {card, pause, accept},
-	"paused>failed failure":              {card, pause, fail},
-	"paused>cancelled cancel":            {card, pause, cancel},
+	"queued>claimed claim":                   {card, claim},
+	"claimed>running start":                  {agent(1), claim, start},
+	"claimed>queued loss":                    {card, claim, lose},
+	"running>queued loss":                    {agent(1), claim, start, end(commands.AttemptFailed)},
+	"claimed>unavailable no_start":           {agent(1), claim, end(commands.CouldNotStart)},
+	"queued>unavailable unavailable":         {agent(1), recallAs(commands.Unavailable)},
+	"queued>blocked block":                   {card, block},
+	"claimed>blocked block":                  {card, claim, block},
+	"blocked>queued unblock":                 {card, block, by((*backlog.Workspace).Unblock)},
+	"claimed>completed done":                 {card, claim, done},
+	"running>completed done":                 {agent(1), claim, start, end(commands.Succeeded)},
+	"queued>completed operator":              {card, accept},
+	"claimed>completed operator":             {card, claim, accept},
+	"blocked>completed operator":             {card, block, accept},
+	"claimed>queued release":                 {card, claim, by((*backlog.Workspace).Release)},
+	"running>queued release":                 {agent(1), claim, start, end(commands.Parked)},
+	"queued>failed failure":                  {card, fail},
+	"claimed>failed failure":                 {card, claim, fail},
+	"running>failed failure":                 {agent(0), claim, start, end(commands.AttemptFailed)},
+	"blocked>failed failure":                 {card, block, fail},
+	"queued>cancelled cancel":                {card, cancel},
+	"blocked>cancelled cancel":               {card, block, cancel},
+	"claimed>cancelled cancelled":            {card, claim, cancel},
+	"running>cancelled cancelled":            {agent(1), claim, start, end(commands.AttemptKilled)},
+	"running>awaiting_input question":        {agent(1), claim, start, asking},
+	"awaiting_input>running answer":          {agent(1), claim, start, asking, answer},
+	"awaiting_input>queued answer":           {agent(1), claim, start, asking, end(commands.Interrupted), answer},
+	"awaiting_input>completed operator":      {agent(1), claim, start, asking, end(commands.Interrupted), accept},
+	"awaiting_input>failed failure":          {agent(0), claim, start, asking, end(commands.Interrupted)},
+	"awaiting_input>blocked block":           {agent(1), claim, start, asking, end(commands.Interrupted), block},
+	"awaiting_input>cancelled cancel":        {agent(1), claim, start, asking, end(commands.Interrupted), cancel},
+	"awaiting_input>cancelled cancelled":     {agent(1), claim, start, asking, end(commands.AttemptKilled)},
+	"awaiting_input>expired expiry":          {agent(1), claim, start, asking, end(commands.TimedOut)},
+	"queued>expired expiry":                  {agent(1), late},
+	"claimed>expired expiry":                 {agent(1), claim, end(commands.TimedOut)},
+	"running>expired expiry":                 {agent(1), claim, start, end(commands.TimedOut)},
+	"failed>queued retry":                    {card, fail, retry},
+	"cancelled>queued retry":                 {card, cancel, retry},
+	"queued>paused pause":                    {card, pause},
+	"running>paused pause":                   {agent(1), claim, start, standStill(true)},
+	"paused>running resume":                  {agent(1), claim, start, standStill(true), standStill(false)},
+	"paused>expired expiry":                  {agent(1), claim, start, standStill(true), end(commands.TimedOut)},
+	"paused>unavailable unavailable":         {agent(1), pauseHere, recallAs(commands.Unavailable)},
+	"blocked>unavailable unavailable":        {agent(1), block, recallAs(commands.Unavailable)},
+	"awaiting_input>unavailable unavailable": {agent(1), claim, start, asking, end(commands.Interrupted), recallAs(commands.Unavailable)},
+	"paused>queued resume":                   {card, pause, by((*backlog.Workspace).Resume)},
+	"paused>completed operator":              {card, pause, accept},
+	"paused>failed failure":                  {card, pause, fail},
+	"paused>cancelled cancel":                {card, pause, cancel},
 }
 
-// Moves that no act makes yet, by what is missing.
+// Moves that no act here makes, by why.
 var unreached = map[string]string{
 	"review": "delivery changes approval merge conflict in_review> approved>",
-	// Its row says queued while the task waits for an answer, before as after.
-	"the loss of who asks":                         "queued>awaiting_input",
-	"a spoke's agent is released by its end alone": "awaiting_input>queued:release",
-	"pausing": "running>paused paused>running paused>expired",
-	// What a spoke runs only the spoke ends, and a worker of cards does not say that it has started.
-	"workers that say that they started": "running>blocked running>completed:operator",
-	// TestATaskIsWhatItsAskerRecalls makes them.
-	"what a peer recalls after a restore": "awaiting_input>unavailable paused>unavailable blocked>unavailable",
-	// Orders of hubs have an end here, and hubs order them anew.
-	"cards that expire": "expired>queued unavailable>queued blocked>expired",
+	// Its row says queued while the task waits for an answer, before as after: TestAnAnswerWaitsForTheNextAttempt.
+	"the loss of who asks": "queued>awaiting_input",
+	// A retry of what a hub has ordered is an order of its own: TestRetry of hub.
+	"what hubs order anew": "expired>queued unavailable>queued",
 }
 
 func known(m commands.Transition) bool {
@@ -115,11 +115,12 @@ func TestEveryMoveIsReached(t *testing.T) {
 			for _, s := range steps[:last] {
 				require.NoError(t, s(w))
 			}
-			before := w.stands()
+			before, rows := w.stands(), w.audited()
 
 			require.NoError(t, steps[last](w))
 
 			require.Equal(t, name, fmt.Sprintf("%s>%s %s", before, w.stands(), m.By))
+			require.Greater(t, w.audited(), rows, "the audit has the move")
 		})
 	}
 }
@@ -127,6 +128,12 @@ func TestEveryMoveIsReached(t *testing.T) {
 func (w *walker) stands() (s commands.State) {
 	require.NoError(w, owner(w, w.URL).QueryRow(w.Context(), `SELECT state::text FROM standing WHERE id = $1`, w.task).Scan(&s))
 	return s
+}
+
+// audited counts what the audit has of the task.
+func (w *walker) audited() (n int) {
+	require.NoError(w, owner(w, w.URL).QueryRow(w.Context(), `SELECT count(*) FROM audit WHERE object = $1`, w.task).Scan(&n))
+	return n
 }
 
 func card(w *walker) error {
@@ -166,6 +173,22 @@ func end(o commands.Outcome) step {
 		require.True(w, held[0])
 		return err
 	}
+}
+
+// standStill orders the agent to stand still, or to go on, and lets its shim prove it.
+func standStill(on bool) step {
+	return func(w *walker) error {
+		run := w.pausedHere(w.task, on)
+		require.NotNil(w, run)
+		held, err := w.backlog.MarkPaused(w.Context(), *run)
+		require.True(w, held)
+		return err
+	}
+}
+
+func pauseHere(w *walker) error {
+	w.pausedHere(w.task, true)
+	return nil
 }
 
 func asking(w *walker) error {

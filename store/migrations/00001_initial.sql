@@ -26,10 +26,10 @@ CREATE TABLE transitions (
 INSERT INTO transitions
     SELECT task_state 'queued', unnest(ARRAY['claimed', 'awaiting_input', 'paused', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'claimed', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
-    UNION ALL SELECT 'running', unnest(ARRAY['queued', 'awaiting_input', 'paused', 'blocked', 'in_review', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
+    UNION ALL SELECT 'running', unnest(ARRAY['queued', 'awaiting_input', 'paused', 'in_review', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'awaiting_input', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'paused', unnest(ARRAY['queued', 'running', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
-    UNION ALL SELECT 'blocked', unnest(ARRAY['queued', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
+    UNION ALL SELECT 'blocked', unnest(ARRAY['queued', 'completed', 'failed', 'cancelled', 'unavailable']::task_state[])
     UNION ALL SELECT 'in_review', unnest(ARRAY['queued', 'running', 'approved', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'approved', unnest(ARRAY['queued', 'running', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'failed', unnest(ARRAY['queued']::task_state[])
@@ -694,8 +694,8 @@ CREATE INDEX overruns_due ON overruns (due);
 -- of others, and no page has to count.
 CREATE FUNCTION turn_of(open bigint) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT (-open / 200)::int $$;
 
--- What agents that run here have asked people. A question is of its task: whichever attempt asks it again gets the
--- answer. One that is open when its task ends is withdrawn with that.
+-- What agents that run here have asked people. A question is of its task: a later attempt that asks it again gets the
+-- answer. One that is open when its task ends, or when an attempt fails, is withdrawn with that.
 CREATE TABLE questions (
     id           uuid PRIMARY KEY,         -- follows from task and key
     workspace    text NOT NULL,
