@@ -221,7 +221,9 @@ func (m *machine) ripen(*rapid.T) {
 	_, err := m.backlog.Sweep(m.Context(), time.Second)
 	require.NoError(m, err)
 	for t := range maps.Values(m.ref.tasks) {
-		t.later = false
+		if t.state == commands.Queued { // who waits for an answer waits on
+			t.later = false
+		}
 	}
 	m.say()
 }
