@@ -209,3 +209,49 @@ func TestTheRefusalOfAKeySetIsTold(t *testing.T) {
 	require.Empty(t, p.take(t, p.say(t, set, p.Hub.Signing, p.Hub.Identity)).Code)
 	require.Empty(t, refused())
 }
+
+// A peer that was restored to before a rotation is told the key by the identity key alone, where no message is left that tells it. That ends
+// no key that still counts.
+func TestTheIdentityKeyTellsAKeyThatAPeerHasLost(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"the message is gone": `DELETE FROM outbox`,
+		"its time has passed": `UPDATE outbox SET exp = clock_timestamp()`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &keySets{Pair: storetest.NewPair(t)}
+			tend := func() (keys string) {
+				done, _, err := p.Hub.DB.TendKeys(t.Context())
+				require.NoError(t, err)
+				for _, d := range done {
+					keys += string(d.Signs)
+				}
+				return keys
+			}
+			require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{}))
+			require.Empty(t, tend())
+			require.NoError(t, p.Hub.DB.Confirm(t.Context(), p.Hub.Peer, commands.Numbers{Through: 1}))
+			signs := tend()
+			require.NotEmpty(t, signs)
+			require.NoError(t, p.Hub.Exec(change))
+			p.Hub.Out.Rewind()
+
+			did, err := p.Hub.DB.Compare(t.Context(), p.Hub.Peer, commands.Numbering{Recall: 1}, 0, 20)
+
+			require.NoError(t, err)
+			require.True(t, did.KeyLost)
+			require.Empty(t, tend())
+			envelopes := p.Hub.Due(t)
+			require.Len(t, envelopes, 1)
+			m := p.take(t, envelopes[0])
+			require.Empty(t, m.Code, m.Why)
+			require.Equal(t, p.Hub.Identity.KeyID(), m.Header.Kid)
+			set := m.Body.(*commands.KeySet)
+			require.Len(t, set.Revoked, 1)
+			require.Zero(t, p.Hub.Count(t, `SELECT count(*) FROM own_keys WHERE kid = $1`, set.Revoked[0]))
+			require.Equal(t, 2, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND not_after > clock_timestamp() AND revoked_at IS NULL`), "the old one has its time")
+			require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND not_after = 'infinity' AND kid = $1`, signs))
+		})
+	}
+}

@@ -93,6 +93,24 @@ func (c keyLoss) change(t *testing.T, peer *Instance) int64 {
 	return v.Version
 }
 
+// Who is restored a second time to before a new key of its peer is told it once more.
+func TestALostKeyIsToldAfterEachRestore(t *testing.T) {
+	t.Parallel()
+	m, d := Start(t, "attic"), disaster{sides: []string{"attic"}}
+	backups := d.backUp(t, m)
+	m.AwaitLink(t, "attic")
+	version := keyLoss{changes: []store.KeyChange{{}}}.change(t, m.Hub.Instance)
+	for range 2 {
+		d.restore(t, m, backups)
+
+		Await(t, "the new key", func() bool {
+			return m.Spokes["attic"].count(t, `SELECT count(*) FROM keys WHERE use = 'identity' AND version = $1`, version) == 1
+		})
+		agreeAgain(t, m, "attic")
+		require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State)
+	}
+}
+
 // While heartbeats of a peer are refused as their key is not known, that is said with what helps, and audited once; who compares by
 // hand does not wait.
 func TestHeartbeatsWhoseKeyIsNotKnownAreNamed(t *testing.T) {
