@@ -37,7 +37,7 @@ type OpenAttempt struct {
 	Fence   Fence // the one that may write now: after a kill, the killer's
 	Owner   string
 	Started bool
-	Forgot  bool // what was done to it may not be known here: this database was restored from a backup since
+	Forgot  bool // what was done to it may not be known here: this database was restored from a backup since, or before it has started
 	BootID  string
 	Shim    Shim
 	Age     time.Duration // since the claim, without what its agent stood still

@@ -54,3 +54,33 @@ func TestOnlyWhatWasBegunIsCharged(t *testing.T) {
 		})
 	}
 }
+
+// A restore may have forgotten what was done to an attempt of the backup, whatever the clocks of both hosts say, and to one that has not
+// started here: it may have elsewhere. What has started since it knows.
+func TestWhatAnOpenAttemptMayHaveForgotten(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+	old := s.started()
+	forgot := func() map[string]bool {
+		open, err := s.backlog.OpenAttempts(t.Context(), string(s.Self()))
+		require.NoError(t, err)
+		is := map[string]bool{}
+		for _, a := range open {
+			is[a.Fence.Task] = a.Forgot
+		}
+		return is
+	}
+	require.Equal(t, map[string]bool{old.Task: false}, forgot())
+	s.exec(`UPDATE leases SET claimed_at = claimed_at + interval '1 hour', started_at = started_at + interval '1 hour'`)
+	s.restored()
+	s.recall(commands.TaskStanding{Task: old.Task, State: commands.Running, Attempt: 1})
+
+	s.asks(s.request(), s.request())
+	later := s.claim()
+	require.Len(t, later, 2)
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: later[0].Fence, Pid: 1, BootID: "b"}}})
+	require.NoError(t, err)
+
+	require.Equal(t, map[string]bool{old.Task: true, later[0].Fence.Task: false, later[1].Fence.Task: true}, forgot())
+}

@@ -602,6 +602,7 @@ CREATE TABLE leases (
     paused      boolean NOT NULL DEFAULT false,   -- the agent is to stand still, and
     paused_at   timestamptz,                      -- it does since then; null = it does not, as far as is known
     stood       interval NOT NULL DEFAULT '0',    -- for how long it did before, each time until it was to go on
+    forgot      boolean NOT NULL DEFAULT false,   -- this database was restored from a backup with this row in it: what was done to the attempt since may not be known here
     CONSTRAINT lease_is_sound CHECK (attempt >= 1 AND sweep_at <= until AND type IN ('initial', 'retry', 'reclaim', 'rework', 'replay', 'resume'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX leases_sweep ON leases (sweep_at);
@@ -1398,6 +1399,7 @@ CREATE FUNCTION note_restore() RETURNS void LANGUAGE sql AS $$
     UPDATE audit_tree SET era = greatest(era + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     UPDATE event_numbers SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     UPDATE freeze_numbers SET last = greatest(last + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    UPDATE leases SET forgot = true;
     INSERT INTO new_events (kind) VALUES ('restored');
 $$;
 -- +goose StatementEnd

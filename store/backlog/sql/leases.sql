@@ -29,9 +29,10 @@ UPDATE leases SET sweep_at = until WHERE task = ANY (ARRAY (
 SELECT task::text, attempt, epoch FROM leases
 WHERE sweep_at <= statement_timestamp() AND until <= statement_timestamp() AND owner <> $1 ORDER BY sweep_at LIMIT $2 FOR UPDATE SKIP LOCKED
 
+-- After a restore an attempt that has not started as far as is known may have, and so may one that was claimed since: its directory was there.
 -- name: open_attempts
 SELECT l.task::text, l.attempt, l.epoch, l.owner, l.started_at IS NOT NULL,
-    (SELECT era > 0 AND (l.started_at IS NULL OR l.claimed_at < timestamptz 'epoch' + era * interval '1 microsecond') FROM audit_tree), coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at - l.stood - CASE WHEN l.paused AND l.paused_at IS NOT NULL THEN clock_timestamp() - l.paused_at ELSE '0' END, l.renewed_at,
+    l.forgot OR l.started_at IS NULL AND (SELECT era > 0 FROM audit_tree), coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at - l.stood - CASE WHEN l.paused AND l.paused_at IS NOT NULL THEN clock_timestamp() - l.paused_at ELSE '0' END, l.renewed_at,
     coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
 LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
