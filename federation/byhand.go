@@ -28,6 +28,12 @@ const (
 	settleTime = time.Minute
 )
 
+// notCompared refuses to compare the histories of a connection in its state.
+func notCompared(c store.Connection) error {
+	return commands.Refuse(commands.Conflict, "comparing histories: the connection with %s is %s: %s", c.Name, c.State, c.Reason).
+		Hinting("what has ended has nothing to settle; what is suspended compares when it is resumed").Running("connections", "resume", c.Name)
+}
+
 // Resync compares the histories of the connection that a person means, among those
 // of these authorities, on a new link, as every new link does, and returns when they agree. Used numbers that
 // came before are forgotten, and a connection that they suspended is resumed. The
@@ -39,8 +45,7 @@ func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Auth
 	}
 	out := Settlement{Name: s.Name, Resumed: s.State == store.Suspended && s.By == byNumbers}
 	if s.State != store.Active && !out.Resumed {
-		return out, commands.Refuse(commands.Conflict, "comparing histories: the connection with %s is %s: %s", s.Name, s.State, s.Reason).
-			Hinting("what has ended has nothing to settle; what is suspended compares when it is resumed").Running("connections", "resume", s.Name)
+		return out, notCompared(s.Connection)
 	}
 	if x := b.Exchange(s.ID); x != nil && s.Linked && !out.Resumed {
 		if err := x.unheardFor(s.Name); err != nil {
@@ -52,8 +57,12 @@ func (b *Board) Resync(ctx context.Context, text, actor string, of ...store.Auth
 		return out, err
 	}
 	if out.Resumed {
-		if _, err := b.DB.SetConnectionState(ctx, s.ID, store.Active, "used numbers are to be settled", actor, nil); err != nil {
+		c, err := b.DB.ResumeConnection(ctx, s.ID, byNumbers, "used numbers are to be settled", actor)
+		if err != nil {
 			return out, err
+		}
+		if c.State != store.Active { // meanwhile
+			return out, notCompared(c)
 		}
 	}
 	if x := b.Exchange(s.ID); x != nil {

@@ -128,7 +128,12 @@ func (b *Board) changeBySelf(ctx context.Context, p *Peer, to store.ConnState, r
 	if _, err := b.DB.SetConnectionState(ctx, p.ID, to, reason, by, nil); err != nil {
 		return err
 	}
-	b.Log.WarnContext(ctx, "connection "+string(to)+" by this instance; the audit says more", "connection", p.Name, "reason", reason)
+	b.sayChanged(ctx, p, to, reason)
 	b.changed()
 	return nil
+}
+
+// sayChanged says in the log that this instance has changed a connection.
+func (b *Board) sayChanged(ctx context.Context, p *Peer, to store.ConnState, reason string) {
+	b.Log.WarnContext(ctx, "connection "+string(to)+" by this instance; the audit says more", "connection", p.Name, "reason", reason)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -44,5 +45,13 @@ func (b *Board) resumeLease(ctx context.Context, p *Peer) error {
 	if p.State != store.Suspended || p.By != byLease {
 		return nil
 	}
-	return b.changeBySelf(ctx, p, store.Active, p.Name+" was heard again", byLease)
+	c, err := b.DB.ResumeConnection(ctx, p.ID, byLease, commands.CleanReason(p.Name+" was heard again"), byLease)
+	if err != nil {
+		return err
+	}
+	if c.State == store.Active {
+		b.sayChanged(ctx, p, c.State, c.Reason)
+	}
+	b.changed()
+	return nil
 }

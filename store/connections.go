@@ -247,6 +247,17 @@ func (s ConnState) Ended() bool { return s == Revoked || s == Rejected }
 // [Overrides] that. end is called, where it is not nil, in the transaction that ends the connection; what the connection has in the outbox is
 // closed in it. A reason that the peer would refuse to be told is refused.
 func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, reason, actor string, end func(context.Context, *Tx, Connection) error) (Connection, error) {
+	return db.changeConnection(ctx, id, to, reason, actor, "", end)
+}
+
+// ResumeConnection is SetConnectionState to [Active] of a connection that by has suspended. Any other stays as it is, and is returned:
+// somebody else may have suspended it meanwhile.
+func (db *DB) ResumeConnection(ctx context.Context, id, by, reason, actor string) (Connection, error) {
+	return db.changeConnection(ctx, id, Active, reason, actor, by, nil)
+}
+
+// changeConnection is SetConnectionState; of a connection that by has suspended alone, unless by is empty.
+func (db *DB) changeConnection(ctx context.Context, id string, to ConnState, reason, actor, by string, end func(context.Context, *Tx, Connection) error) (Connection, error) {
 	var c Connection
 	if err := commands.CheckReason(reason); err != nil {
 		return c, err
@@ -254,6 +265,9 @@ func (db *DB) SetConnectionState(ctx context.Context, id string, to ConnState, r
 	err := db.Tx(ctx, fmt.Sprintf("setting connection %s to %s", id, to), func(ctx context.Context, tx *Tx) (err error) {
 		if c, err = one(tx.Query(ctx, `SELECT `+connectionColumns+` FROM connections WHERE id = $1 FOR UPDATE`, id)); err != nil {
 			return err
+		}
+		if by != "" && (c.State != Suspended || c.By != by) {
+			return nil
 		}
 		anew := to == Suspended && Overrides(actor, c.By)
 		if c.State == to && !anew {

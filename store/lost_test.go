@@ -359,6 +359,13 @@ var writing = map[string]func(s scene) storetest.Act{
 			return s.DB.SetConnectionState(ctx, s.Conn.ID, store.Suspended, "holiday", "test", nil)
 		}
 	},
+	"DB.ResumeConnection": func(s scene) storetest.Act {
+		s.met(store.Obeys)
+		require.NoError(s, s.Exec(`UPDATE connections SET state = 'suspended', state_by = 'lease'`))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return s.DB.ResumeConnection(ctx, s.Conn.ID, "lease", "heard again", "lease")
+		}
+	},
 	"DB.OrderSpawns": func(s scene) storetest.Act {
 		a := s.met(store.Commands).spawn()
 		b := s.spawn()
