@@ -81,9 +81,18 @@ func (s *Spoke) findBegun(ctx context.Context) error {
 
 // lookForBegun is findBegun for a task that somebody says a word about. It comes before the transaction of that word.
 func (s *Spoke) lookForBegun(task string) {
-	if s.backlog.Restored() && s.live.get(task) == nil {
+	if !s.backlog.Restored() {
+		return
+	}
+	if r := s.live.get(task); r == nil || s.passed(r) {
 		s.backlog.NoteBegun(task, s.backlog.Found(task))
 	}
+}
+
+// passed reports whether a later attempt has begun than one that is taken over after a restore. What has an agent here is the last one: that
+// may have made a directory.
+func (s *Spoke) passed(r *run) bool {
+	return r.forgot && s.live.agentOf(r) == nil && s.backlog.Found(r.fence.Task) > r.fence.Attempt
 }
 
 // Backlog is that of the database db of the instance in dir: it tells hubs of their agents, and finds what had begun before a restore.
@@ -122,14 +131,13 @@ func (s *Spoke) standStill(ctx context.Context, r *run) {
 // recalled waits, before the end of an attempt of the time before a restore is
 // recorded, until the hub has said what it knows. It reports whether to go on.
 func (s *Spoke) recalled(ctx context.Context, r *run) bool {
+	if r.later = s.passed(r); r.later { // it is taken over when this attempt has ended, or by a word about its task
+		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.fence.Task))
+	}
 	for {
 		pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task})
 		if past := pasts[r.fence.Task]; err == nil && !past.Asked {
 			r.begun = r.begun || r.fence.Attempt <= past.Begun
-			if found := s.backlog.Found(r.fence.Task); r.forgot && found > r.fence.Attempt {
-				s.backlog.NoteBegun(r.fence.Task, found) // it is taken over when this attempt has ended
-				r.later = true
-			}
 			r.later = r.later || r.fence.Attempt < past.Begun
 			return true
 		}

@@ -116,12 +116,12 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	for _, c := range list {
 		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
-		s.live.add(r)
-		if r.found = !r.begun && exists(r.dir); r.found {
+		r.found = !r.begun && exists(r.dir)
+		r.forgot = (r.begun || r.found) && s.backlog.Restored()
+		if s.live.add(r); r.found {
 			s.Log.WarnContext(ctx, "the directory of an attempt was there before it; nothing is started in it", "id", c.Fence.Task, "attempt", c.Fence.Attempt, "directory", r.dir)
 		}
 		if r.begun || r.found {
-			r.forgot = s.backlog.Restored()
 			s.attempts.Go(func() { s.takeOver(late, r) })
 		} else {
 			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
@@ -227,7 +227,7 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 	}
 	taken := 0
 	for _, o := range open {
-		s.backlog.TakenOver(o.Fence.Task)
+		s.backlog.TakenOver(o.Fence.Task, o.Fence.Attempt)
 		if r := s.live.get(o.Fence.Task); r != nil && r.fence.Attempt == o.Fence.Attempt {
 			continue
 		}

@@ -303,7 +303,7 @@ func (ws *Workspace) moveWaiting(ctx context.Context, tx *store.Tx, v verb, a Ac
 	if err := resolveNow(ctx, tx, []string{task.ID}); err != nil {
 		return err
 	}
-	if err := ws.backlog.followUp(ctx, tx, moved); err != nil {
+	if err := ws.backlog.followUp(ctx, tx, moved, true); err != nil {
 		return err
 	}
 	return ws.conclude(ctx, tx, moved, a)

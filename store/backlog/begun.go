@@ -106,12 +106,14 @@ func (b *Backlog) Opened() bool {
 	return len(b.begun.opened) > 0
 }
 
-// TakenOver notes that somebody follows the attempt of a task.
-func (b *Backlog) TakenOver(task string) {
+// TakenOver notes that somebody follows an attempt of a task.
+func (b *Backlog) TakenOver(task string, attempt int) {
 	b.begun.mu.Lock()
 	defer b.begun.mu.Unlock()
 	delete(b.begun.opened, task)
-	delete(b.begun.last, task)
+	if b.begun.last[task] <= attempt {
+		delete(b.begun.last, task)
+	}
 }
 
 // found are the attempts that were noted of tasks.

@@ -267,7 +267,7 @@ func TestWhatWasOpenedIsTakenOver(t *testing.T) {
 	require.True(t, pending)
 	require.Equal(t, time.Second, k.Grace)
 
-	s.backlog.TakenOver(r.Spawn.Task)
+	s.backlog.TakenOver(r.Spawn.Task, 1)
 
 	require.False(t, s.backlog.Opened())
 }
@@ -280,14 +280,17 @@ func TestWhatBeganWaitsForNothing(t *testing.T) {
 	runs := func(s scene, task string) {
 		s.recall(commands.TaskStanding{Task: task, State: commands.Running, Attempt: s.Count(s, `SELECT attempt FROM standing`) + 1})
 	}
+	noted := func(s scene, task string) { // since before its attempt was known here
+		s.exec(`INSERT INTO recalled (task, conn, attempt, over) VALUES ($1, $2, 2, false)`, task, s.Conn.ID)
+	}
 	for name, tt := range map[string]struct {
 		here func(s scene) (task string, open *backlog.Fence)
 		told func(s scene, task string)
 		ends commands.Outcome // of the attempt that is open
 	}{
-		"after a failure":                   {running, runs, commands.AttemptFailed},
-		"after a loss":                      {running, runs, commands.Interrupted},
-		"after a limit of its account":      {running, runs, commands.Parked},
+		"after a failure":                   {running, noted, commands.AttemptFailed},
+		"after a loss":                      {running, noted, commands.Interrupted},
+		"after a limit of its account":      {running, noted, commands.Parked},
 		"after a failure, by its directory": {running, func(s scene, task string) { s.backlog.NoteBegun(task, 2) }, commands.AttemptFailed},
 		"as its order comes again": {func(s scene) (string, *backlog.Fence) {
 			s.asked()
@@ -305,7 +308,7 @@ func TestWhatBeganWaitsForNothing(t *testing.T) {
 			f := s.started()
 			s.pausedHere(f.Task, true)
 			return f.Task, &f
-		}, runs, commands.Interrupted},
+		}, noted, commands.Interrupted},
 		"where its lane is paused": {func(s scene) (string, *backlog.Fence) {
 			task := s.asked().Spawn.Task
 			s.exec(`UPDATE lanes SET state = 'paused'`)

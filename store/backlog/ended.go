@@ -59,6 +59,7 @@ type closing struct {
 	at      time.Time       // of the end; zero = now
 	exit    any
 	failure *commands.LastError // without its time; nil = it has not failed
+	passed  bool                // a later attempt has begun: whatever was asked, this end does not end the task
 }
 
 // closeAttempts moves tasks on by the ends of their attempts, as far as the
@@ -69,6 +70,22 @@ func (b *Backlog) closeAttempts(ctx context.Context, tx *store.Tx, actor string,
 	if len(list) == 0 {
 		return nil, nil
 	}
+	passed, err := b.markPassed(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := endAttempts(ctx, tx, actor, list)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.followUp(ctx, tx, moved, true); err != nil {
+		return nil, err
+	}
+	return moved, passOn(ctx, tx, passed)
+}
+
+// endAttempts moves the tasks, and lets those that wait for what has completed go on.
+func endAttempts(ctx context.Context, tx *store.Tx, actor string, list []closing) ([]Moved, error) {
 	var moved []Moved
 	var batch pgx.Batch
 	tasks := queueClose(&batch, statement("close_attempts"), actor, list, func(rows pgx.Rows) (err error) {
@@ -83,20 +100,17 @@ func (b *Backlog) closeAttempts(ctx context.Context, tx *store.Tx, actor string,
 	if err := tx.Flush(ctx); err != nil {
 		return nil, fmt.Errorf("closing attempts: %w", err)
 	}
-	if err := free(ctx, tx); err != nil {
-		return nil, err
-	}
-	return moved, b.followUp(ctx, tx, moved)
+	return moved, free(ctx, tx)
 }
 
 // queueClose queues the statement that ends attempts; answer gets its rows.
 func queueClose(batch *pgx.Batch, sql, actor string, list []closing, answer func(pgx.Rows) error) (tasks [][16]byte) {
 	f := fencesOf(list, func(c closing) Fence { return c.fence })
 	tasks = uuids(f.task)
-	outcomes, why, final := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list))
+	outcomes, why, final, passed := make([]string, len(list)), make([]string, len(list)), make([]bool, len(list)), make([]bool, len(list))
 	delays, exits, ended, failures := make([]int64, len(list)), make([]any, len(list)), make([]int64, len(list)), make([]any, len(list))
 	for i, c := range list {
-		outcomes[i], why[i], final[i] = c.outcome, string(c.why), c.final
+		outcomes[i], why[i], final[i], passed[i] = c.outcome, string(c.why), c.final, c.passed
 		delays[i], exits[i] = c.delay.Milliseconds(), c.exit
 		if c.failure != nil {
 			failures[i] = c.failure
@@ -105,7 +119,7 @@ func queueClose(batch *pgx.Batch, sql, actor string, list []closing, answer func
 			ended[i] = c.at.UnixMicro()
 		}
 	}
-	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, commands.MaxBackoff, actor, ended, failures).Query(answer)
+	batch.Queue(sql, tasks, f.attempt, f.epoch, outcomes, exits, why, final, delays, backoffBase, commands.MaxBackoff, actor, ended, failures, passed).Query(answer)
 	return tasks
 }
 
@@ -121,8 +135,8 @@ func uuids(ids []string) [][16]byte {
 	return list
 }
 
-// followUp does what a completed task does not need.
-func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) error {
+// followUp does what a completed task does not need. With open, attempts that had begun before a restore are opened.
+func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved, open bool) error {
 	var queued, bad, waiting []string
 	aside := map[commands.State][]string{}
 	for _, m := range moved {
@@ -145,8 +159,10 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved) err
 			return err
 		}
 	}
-	if _, err := b.openBegun(ctx, tx, waiting); err != nil {
-		return err
+	if open {
+		if _, err := b.openBegun(ctx, tx, waiting); err != nil {
+			return err
+		}
 	}
 	if err := b.failDependents(ctx, tx, bad); err != nil {
 		return err

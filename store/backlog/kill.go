@@ -107,7 +107,8 @@ func unknownTask(task string) error {
 // Kill does what can be done at once about a task that NoteKill found in state:
 // one that has ended is told once more, one that does not run is cancelled, and
 // one that runs loses its lease, so that nothing its worker writes counts any
-// more. That one the caller ends, by the answer. So does one that waits and had begun before a restore.
+// more. That one the caller ends, by the answer. So does one whose last attempt had begun before a restore, where it waits or
+// an earlier attempt is open.
 func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands.State) (*KillRun, error) {
 	waits := commands.May(state, commands.Cancelled, commands.ByCancel)
 	if state == commands.AwaitingInput || state == commands.Paused {
@@ -117,12 +118,12 @@ func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands
 		}
 		waits = !leased
 	}
-	if waits {
-		opened, err := b.openBegun(ctx, tx, []string{k.Task})
+	if !state.Terminal() {
+		opened, err := b.takeBegun(ctx, tx, []string{k.Task})
 		if err != nil {
 			return nil, err
 		}
-		waits = len(opened) == 0
+		waits = waits && len(opened) == 0
 	}
 	switch {
 	case state.Terminal():
@@ -219,7 +220,7 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 	if err != nil {
 		return fmt.Errorf("looking for the work of a revoked connection: %w", err)
 	}
-	begun, err := b.openBegun(ctx, tx, waiting)
+	begun, err := b.takeBegun(ctx, tx, slices.Concat(waiting, held))
 	if err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 			return err
 		}
 	}
-	if held = append(held, begun...); !kill {
+	if held = append(without(held, begun), begun...); !kill {
 		if _, err := tx.Exec(ctx, statement("last_attempts"), held, begun); err != nil {
 			return fmt.Errorf("making the attempts of a connection the last ones: %w", err)
 		}

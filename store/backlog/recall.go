@@ -73,7 +73,7 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if err := b.goOn(ctx, tx, &r); err != nil {
 		return err
 	}
-	if _, err := b.openBegun(ctx, tx, slices.Concat(r.begun.task, r.cancelled)); err != nil {
+	if _, err := b.takeBegun(ctx, tx, slices.Concat(r.begun.task, r.cancelled)); err != nil {
 		return err
 	}
 	return finishRecalled(ctx, tx, r.cancelled)
@@ -332,7 +332,14 @@ const endedBefore = "it ran when the backup was taken that this database was res
 // closeRecalled closes the attempts of tasks that end as their asker recalls. They decide nothing, so they are given back; those that
 // had begun are kept as what they are.
 func (b *Backlog) closeRecalled(ctx context.Context, tx *store.Tx, open []closing) error {
-	if _, err := b.closeAttempts(ctx, tx, "peer", open); err != nil {
+	if len(open) == 0 {
+		return nil
+	}
+	moved, err := endAttempts(ctx, tx, "peer", open)
+	if err != nil {
+		return err
+	}
+	if err := b.followUp(ctx, tx, moved, false); err != nil {
 		return err
 	}
 	f := fencesOf(open, func(c closing) Fence { return c.fence })

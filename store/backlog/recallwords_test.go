@@ -121,7 +121,7 @@ func TestAQuestionOfBeforeIsClosedAsItsAskerRecalls(t *testing.T) {
 		state commands.State
 	}{
 		"its agent went on":                  {there: commands.TaskStanding{State: commands.Running, Attempt: 1}, state: commands.Running},
-		"another attempt runs":               {there: commands.TaskStanding{State: commands.Running, Attempt: 2}, state: commands.Running},
+		"another attempt runs":               {there: commands.TaskStanding{State: commands.Running, Attempt: 2}, state: commands.Claimed},
 		"it was lost, and another one runs":  {lost: true, there: commands.TaskStanding{State: commands.Running, Attempt: 2}, state: commands.Claimed},
 		"it waits there, too":                {there: commands.TaskStanding{State: commands.AwaitingInput, Attempt: 1}, open: true, state: commands.AwaitingInput},
 		"nobody can have answered it before": {since: true, there: commands.TaskStanding{State: commands.Running, Attempt: 1}, open: true, state: commands.AwaitingInput},

@@ -3,8 +3,17 @@
 -- Which of tasks $1 have begun an attempt above the last one that is known here: as their asker recalls, or as this host has found, $2; 0 = it has found none.
 -- name: begun
 SELECT b.task::text, b.attempt FROM (
-    SELECT u.task, greatest(u.attempt, (SELECT r.attempt FROM recalled r WHERE r.task = u.task AND NOT r.over)) AS attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)) AS b
-JOIN tasks t ON t.id = b.task WHERE t.conn IS NOT NULL AND NOT is_terminal(t.state) AND b.attempt > t.attempt AND NOT EXISTS (SELECT FROM leases l WHERE l.task = t.id)
+-- include: last_begun
+    ) AS b JOIN tasks t ON t.id = b.task WHERE t.conn IS NOT NULL AND NOT is_terminal(t.state) AND b.attempt > t.attempt AND NOT EXISTS (SELECT FROM leases l WHERE l.task = t.id)
+
+-- Attempts that hold tasks $1 although such a later one has begun, and what was asked of them.
+-- name: passed
+SELECT l.task::text, l.attempt, l.epoch, l.reason FROM (
+-- include: last_begun
+    ) AS b JOIN leases l ON l.task = b.task WHERE l.conn IS NOT NULL AND b.attempt > l.attempt ORDER BY l.task FOR UPDATE OF l
+
+-- name: last_begun
+    SELECT u.task, greatest(u.attempt, (SELECT r.attempt FROM recalled r WHERE r.task = u.task AND NOT r.over)) AS attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
 
 -- The same of tasks that are not here yet, each once.
 -- name: begun_elsewhere

@@ -5,7 +5,8 @@
 --
 -- Parameters: $1 tasks, $2 attempts, $3 epochs, $4 outcomes, $5 exits, $6 reasons,
 -- $7 whether final, $8 delays in ms, $9 and $10 the least and the longest back-off,
--- $11 the actor, $12 when the attempts ended in µs since 1970, 0 where nothing says so, $13 how they failed.
+-- $11 the actor, $12 when the attempts ended in µs since 1970, 0 where nothing says so, $13 how they failed,
+-- $14 whether a later attempt has begun: then the task goes on, whatever was asked of this one.
 -- name: close_attempts
 -- include: fences
 -- include: closing
@@ -24,13 +25,13 @@ SELECT n FROM moved
 -- All leases are held before the first task.
 -- name: fences
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[], $12::bigint[], $13::jsonb[])
-        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, ended, error, n) ORDER BY task
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::text[], $5::jsonb[], $6::text[], $7::bool[], $8::bigint[], $12::bigint[], $13::jsonb[], $14::bool[])
+        WITH ORDINALITY AS u (task, attempt, epoch, outcome, exit, why, final, delay, ended, error, passed, n) ORDER BY task
 ), closed AS (
     DELETE FROM leases l USING f WHERE l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch
 
 -- name: closing
-    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, l.reason, l.asking, l.paused, f.outcome, f.exit, f.why, f.final, f.delay, f.error, f.n,
+    RETURNING l.task, l.attempt, l.workspace, l.epoch, l.type, l.owner, l.claim, l.claimed_at, l.started_at, l.budgets, l.reserved, l.used, CASE WHEN f.passed THEN '' ELSE l.reason END AS reason, l.asking, l.paused, f.outcome, f.exit, f.why, f.final, f.passed, f.delay, f.error, f.n,
 -- include: end_time
         AS at
 ), moved AS (
@@ -63,7 +64,7 @@ WITH f AS (
 -- include: closing_rest
 
 -- name: next_state
-            next_state(counts_as(f.outcome, t.max_losses), f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking, f.paused)
+            next_state(CASE WHEN f.passed THEN 'released' ELSE counts_as(f.outcome, t.max_losses) END, f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking, f.paused)
 
 -- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
 -- name: end_time
