@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -159,13 +160,15 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved, ope
 			return err
 		}
 	}
+	var opened []string
 	if open {
-		if _, err := b.openBegun(ctx, tx, waiting); err != nil {
+		var err error
+		if opened, err = b.openBegun(ctx, tx, waiting); err != nil {
 			return err
 		}
 	}
 	if err := b.failDependents(ctx, tx, bad); err != nil {
 		return err
 	}
-	return b.withdrawAsked(ctx, tx, moved)
+	return b.withdrawAsked(ctx, tx, slices.DeleteFunc(slices.Clone(moved), func(m Moved) bool { return slices.Contains(opened, m.Task) }))
 }

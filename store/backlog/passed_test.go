@@ -170,3 +170,38 @@ func TestALaterAttemptIsKnownUntilItIsTakenOver(t *testing.T) {
 
 	s.passedOn(f, commands.Operator)
 }
+
+// What an attempt has asked that was passed stays open: the later one may have asked the same question, and wait for the answer.
+func TestTheQuestionOfAnAttemptThatWasPassedStaysOpen(t *testing.T) {
+	t.Parallel()
+	for how, end := range map[string]func(s scene, f backlog.Fence, known func(scene, string)){
+		"as it ends": func(s scene, f backlog.Fence, known func(scene, string)) {
+			known(s, f.Task)
+			s.ends(f, commands.AttemptFailed, commands.NoReason)
+		},
+		"as its asker recalls": func(s scene, f backlog.Fence, _ func(scene, string)) {
+			s.recall(commands.TaskStanding{Task: f.Task, State: commands.AwaitingInput, Attempt: 2})
+		},
+	} {
+		for name, known := range passedBy {
+			t.Run(how+", known "+name, func(t *testing.T) {
+				t.Parallel()
+				s, facts := told(t)
+				f := s.started()
+				_, err := s.backlog.Ask(t.Context(), f, inquiry)
+				require.NoError(t, err)
+				s.restored()
+				require.NoError(t, s.backlog.LookForRestore(t.Context()))
+				*facts = nil
+
+				end(s, f, known)
+
+				require.Equal(t, 2, s.stood().fence.Attempt)
+				require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM questions WHERE outcome IS NULL`))
+				for _, m := range *facts {
+					require.Nil(t, m.Answered, "nobody is told that it is closed")
+				}
+			})
+		}
+	}
+}

@@ -47,7 +47,7 @@ func (b *Backlog) Withdraw(ctx context.Context, f Fence, id string) (q Question,
 const askedBefore = "the attempt that asked it has ended, and the next one has not asked it"
 
 // withdrawAsked withdraws what the attempts of agents have asked that now wait for another attempt, and not for an answer: nobody would
-// read that. Who asked for them is told, before it is told how they stand.
+// read that. One that had begun before a restore is none of these: it may have asked the same question, and wait. Who asked for them is told, before it is told how they stand.
 func (b *Backlog) withdrawAsked(ctx context.Context, tx *store.Tx, moved []Moved) error {
 	waiting := map[string]Moved{}
 	var tasks []string
