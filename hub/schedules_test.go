@@ -113,6 +113,24 @@ func TestAScheduleIsDueOnceHoweverTheClockIsSet(t *testing.T) {
 	}
 }
 
+// A clock that is set a day ahead, and then back by an hour, orders once for the day, and nothing anew for the hour.
+func TestAScheduleADayAheadAndAnHourBack(t *testing.T) {
+	t.Parallel()
+	h := newClock(t)
+	h.set(t, "2060-06-01 12:30")
+	h.create(t, "hourly", "0 * * * *", "UTC", "queue")
+
+	h.set(t, "2060-06-02 12:30")
+	day := "2060-06-01 13:00 ordered missed 23"
+	h.await(t, "hourly", day)
+	h.set(t, "2060-06-02 11:30")
+	h.set(t, "2060-06-02 12:00")
+	require.Equal(t, "2060-06-02 13:00", h.next(t, "hourly"))
+	h.set(t, "2060-06-02 13:00")
+
+	h.await(t, "hourly", day, "2060-06-02 13:00 ordered missed 0")
+}
+
 // A clock that was ahead by 2^31 seconds orders once for all that time.
 func TestAScheduleOutlivesAClockThatIsFarAhead(t *testing.T) {
 	t.Parallel()

@@ -104,14 +104,26 @@ func TestTheFirstAnswerWins(t *testing.T) {
 	q := inquire(t, c, door.Ask{Key: "name", Text: "which name?"})
 	seen(t, m.Hub.Instance, q.ID, is(commands.QuestionOpen))
 	var all sync.WaitGroup
+	said := make(chan error, 16)
 	for _, name := range strings.Fields("a b c d e f g h") {
 		for _, i := range []*meshtest.Instance{m.Hub.Instance, s.Instance} {
 			all.Go(func() {
-				_ = i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: i.Name + " " + name}, nil)
+				err := i.Ask(t, "POST", "/api/v1/questions/"+q.ID+"/answer", api.NewAnswer{Answer: i.Name + " " + name}, nil)
+				said <- err
 			})
 		}
 	}
 	all.Wait()
+	close(said)
+	taken := 0
+	for err := range said {
+		if err == nil {
+			taken++
+			continue
+		}
+		require.Equal(t, commands.Conflict, commands.CodeOf(err), "%v", err)
+	}
+	require.LessOrEqual(t, taken, 2, "each side takes one answer at most")
 	got := answered(t, c, q.ID)
 	shown := seen(t, m.Hub.Instance, q.ID, func(q api.Question) bool { return is(commands.QuestionAnswered)(q) })
 	require.Equal(t, got.Answer, shown.Answer)

@@ -245,6 +245,10 @@ func agentGets(t *testing.T, h hand, allowed string) {
 	require.Equal(t, deep+"\n", out("--dir", deep, "--", "pwd"))
 	require.Equal(t, "1=2 c\n", out("--env", "CI=1=2 c", "--", "sh", "-c", `echo "$CI"`))
 	require.Equal(t, "ssh -v\n", out("--env", "GIT_SSH_COMMAND=ssh -v", "--", "sh", "-c", `echo "$GIT_SSH_COMMAND"`), "allowed by its full name")
+	before := time.Now().Truncate(time.Second)
+	until, err := time.Parse(time.RFC3339+"\n", out("--timeout", "1h", "--", "sh", "-c", `echo "$SPAWNMESH_DEADLINE"`))
+	require.NoError(t, err)
+	require.WithinRange(t, until, before.Add(time.Hour), time.Now().Add(time.Hour))
 	refused := map[string]struct {
 		args []string
 		says string

@@ -23,9 +23,9 @@ func TestWhenTheAuditIsSigned(t *testing.T) {
 		"empty":                   {0, 0, time.Hour, false},
 		"at first":                {1, 0, 0, true},
 		"nothing new":             {7, 7, time.Hour, false},
-		"some new, and soon":      {1006, 7, checkpointEvery - time.Second, false},
+		"some new, and soon":      {1006, 7, 5*time.Minute - time.Second, false},
 		"many new":                {1007, 7, 0, true},
-		"some new, after a while": {8, 7, checkpointEvery, true},
+		"some new, after a while": {8, 7, 5 * time.Minute, true},
 	} {
 		require.Equal(t, tt.due, dueToSign(tt.size, tt.signed, tt.ago), name)
 	}
