@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -214,10 +213,5 @@ func processes(t *testing.T, argv ...string) (count int) {
 // killPostgres ends the private Postgres of the instance in dir as a crash would.
 func killPostgres(t *testing.T, dir string) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(dir, "pg", "postmaster.pid"))
-	require.NoError(t, err)
-	line, _, _ := strings.Cut(string(raw), "\n")
-	pid, err := strconv.Atoi(line)
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(processesOf(t, dir)[0], syscall.SIGKILL))
 }

@@ -1,6 +1,7 @@
 package meshtest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,12 @@ func (t *refTask) pauseAfter(o commands.Outcome) {
 // orderPause orders a pause at the hub, or the end of one.
 func (m *machine) orderPause(rt *rapid.T) {
 	id, on := m.task(rt), rapid.Bool().Draw(rt, "paused")
+	if held := slices.DeleteFunc(slices.Clone(m.ids), func(id string) bool {
+		return m.ref.tasks[id].state != commands.Running && m.ref.tasks[id].state != commands.Paused
+	}); len(held) > 0 && rapid.IntRange(0, 3).Draw(rt, "any") > 0 {
+		id = rapid.SampledFrom(held).Draw(rt, "of those that run")
+		on = m.ref.tasks[id].state == commands.Running
+	}
 	m.pauses(id, on)
 }
 
@@ -90,6 +97,11 @@ func (m *machine) pauses(id string, on bool) {
 // prove lets the shim of an attempt say that its agent stands still, or goes on.
 func (m *machine) prove(rt *rapid.T) {
 	f := m.fence(rt)
+	for _, live := range m.fences { // mostly one that is to be proven
+		if t := m.ref.tasks[live.Task]; t.holds(live) && t.pause.wanted != t.pause.proven && rapid.IntRange(0, 3).Draw(rt, "this") > 0 {
+			f = live
+		}
+	}
 	t := m.ref.tasks[f.Task]
 	p := &t.pause
 	on := rapid.SampledFrom([]bool{p.wanted, p.wanted, true, false}).Draw(rt, "stands still")

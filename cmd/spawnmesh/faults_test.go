@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+)
+
+// A cancel that is ordered while the spoke is dead is recorded, and carried out when that comes back, on an agent that does not
+// listen: it is asked, waited for, and ended. Said once more it changes nothing.
+func TestACancelOverADeadSpoke(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	asked, stray := filepath.Join(t.TempDir(), "asked"), []string{"sleep", "599.8" + strconv.Itoa(os.Getpid())}
+	id := h.spawn("--spoke", "attic", "--max-retries", "3", "--on-loss", "rerun", "--", "sh", "-c",
+		`trap "echo asked >>$0" TERM; setsid `+strings.Join(stray, " ")+` & while :; do sleep 0.1; done`, asked)
+	h.runs(id)
+	attic := m.Spokes["attic"]
+	attic.Kill()
+
+	h.do("cancel", id, "--reason", "enough", "--wait-for", "1s")
+
+	require.NotContains(t, []commands.State{commands.Cancelled}, h.until(id, func(v hub.AgentView) bool { return v.Kill != nil }).State, "it is ordered, and not done")
+	require.Contains(t, h.do("audit", "list", "--object", id), "task.cancel_ordered")
+	require.NoFileExists(t, asked)
+	require.NoError(t, attic.Start(t.Context()))
+	v := h.ends(id)
+	require.Equal(t, commands.Cancelled, v.State, "%s", v.Sentence())
+	require.Equal(t, commands.CancelRequested, v.Reason)
+	require.Equal(t, 1, v.Attempt, "nothing follows")
+	raw, err := os.ReadFile(asked)
+	require.NoError(t, err)
+	require.Equal(t, "asked\n", string(raw), "it was asked to end, once")
+	require.Zero(t, processes(t, stray...), "and nothing of it is left")
+
+	h.run("", "cancel", id, "--reason", "again")
+	again := h.ends(id)
+	require.Equal(t, string(v.Result), string(again.Result))
+	require.Equal(t, commands.Cancelled, again.State)
+}
+
+// Tasks that wait for each other by rows of elsewhere are failed by an instance that starts with them, and what waits for nobody of
+// them goes on.
+func TestACircleIsFailedByWhoStartsWithIt(t *testing.T) {
+	t.Parallel()
+	url := aServer(t)
+	m, err := fleet.Make(program, "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Stop(context.Background())) })
+	m.Hub.Env = []string{"DATABASE_URL=" + url}
+	require.NoError(t, m.StartHub(t.Context()))
+	h := hand{t: t, dir: m.Hub.Dir, env: m.Hub.Env}
+	h.do("backlog", "create", "--id", "A", "--title", "one")
+	h.do("backlog", "create", "--id", "B", "--title", "two", "--depends-on", "A")
+	h.do("backlog", "create", "--id", "C", "--title", "beside")
+	require.NoError(t, m.Hub.Stop(t.Context()))
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(url))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `INSERT INTO dependencies (task, dependency, workspace) SELECT a.id, b.id, a.workspace FROM tasks a, tasks b WHERE a.key = 'A' AND b.key = 'B'`)
+	require.NoError(t, err)
+	for _, also := range []string{`DELETE FROM ready USING tasks t WHERE task = t.id AND t.key = 'A'`,
+		`INSERT INTO parked (task, workspace, lane, why, phase) SELECT id, workspace, lane, 'deps', phase FROM tasks WHERE key = 'A'`,
+		`UPDATE tasks SET unmet = unmet + 1 WHERE key = 'A'`} {
+		_, err = conn.Exec(t.Context(), also)
+		require.NoError(t, err)
+	}
+
+	require.NoError(t, m.Hub.Start(t.Context()))
+
+	task := func(key string) (v struct {
+		State  string
+		Reason string `json:"state_reason"`
+	}) {
+		require.NoError(t, json.Unmarshal([]byte(h.do("-o", "json", "backlog", "show", key)), &v))
+		return v
+	}
+	require.Contains(t, h.do("backlog", "list", "--ready-only"), "beside", "who looks for work sweeps the backlog of a hub")
+	for _, key := range []string{"A", "B"} {
+		require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the end of "+key, func() (bool, error) { return task(key).State == "failed", nil }))
+		require.Equal(t, "dependency_cycle", task(key).Reason)
+		require.Contains(t, h.do("backlog", "audit", key), "these tasks wait for each other: A, B")
+	}
+	require.Equal(t, "queued", task("C").State)
+}
+
+// processesOf are those of the database server of an instance, the first of them first.
+func processesOf(t *testing.T, dir string) (list []int) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "pg", "postmaster.pid"))
+	require.NoError(t, err)
+	line, _, _ := strings.Cut(string(raw), "\n")
+	first, err := strconv.Atoi(line)
+	require.NoError(t, err)
+	list = []int{first}
+	children, err := os.ReadFile(filepath.Join("/proc", line, "task", line, "children"))
+	require.NoError(t, err)
+	for _, f := range strings.Fields(string(children)) {
+		pid, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		list = append(list, pid)
+	}
+	return list
+}
