@@ -36,6 +36,8 @@ type fold struct {
 	next     int64             // when the attempt after attempt follows, as said since its end, in ms since 1970; 0 = nothing was
 	policy   string            // of the newest report that names one
 	confined string            // isolation of the newest report that names one
+	stands   commands.State    // as the newest report says that is a word on a pause; "" = none is
+	standsAt int64             // number of that report
 }
 
 // said is when the sender says that something happened, in ms since 1970; 0 = it
@@ -82,6 +84,7 @@ func (f *folds) add(m *Incoming) {
 	case *commands.Accepted, *commands.Started, *commands.Ended, *commands.Question, *commands.Answered, *commands.TaskState, *commands.Result:
 		x.accepted, x.saidAt.accepted = true, earliest(x.saidAt.accepted, m.Header.Iat)
 	}
+	x.stand(m)
 	switch b := m.Body.(type) {
 	case *commands.Accepted:
 		x.decided(newest, b.Policy)
@@ -124,6 +127,23 @@ func (f *folds) add(m *Incoming) {
 		x.result = b
 		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
 		x.saidAt.started, x.saidAt.ended = earliest(x.saidAt.started, b.StartedAt), b.EndedAt
+	}
+}
+
+// stand takes what m says of whether the agent stands still. What it has asked, and what became of that, says nothing of a pause: of an
+// agent that stands still a spoke tells that behind it, maybe in another batch.
+func (x *fold) stand(m *Incoming) {
+	var s commands.State
+	switch b := m.Body.(type) {
+	case *commands.Started:
+		s = commands.Running
+	case *commands.Ended:
+		s = b.State
+	case *commands.TaskState:
+		s = b.State
+	}
+	if s != "" && m.Header.Seq > x.standsAt {
+		x.stands, x.standsAt = s, m.Header.Seq
 	}
 }
 
@@ -209,13 +229,13 @@ const moveMirrors = `
 	WITH u AS (
 		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20
 			AND NOT (u.final IS NOT NULL AND EXISTS (SELECT FROM mirrors m WHERE m.command = u.command AND (m.conn = u.conn) IS TRUE AND m.final_digest IS NULL)) AS excess
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[], $22::bigint[])
-			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, next, n)
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[], $22::bigint[], $23::text[])
+			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, next, stands, n)
 	), old AS (
 		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
 			u.state IS DISTINCT FROM m.state::text AS news,
-			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.next,
+			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.next, u.stands,
 			CASE WHEN u.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || coalesce((
 				SELECT jsonb_agg(e ORDER BY n) FROM jsonb_array_elements(u.ends) WITH ORDINALITY AS x (e, n) WHERE NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', e->'attempt'))), '[]') END AS attempts,
 			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
@@ -239,7 +259,7 @@ const moveMirrors = `
 				SELECT jsonb_agg(CASE (e->>'attempt')::bigint WHEN o.attempt THEN e || jsonb_build_object('next', o.next) ELSE e END ORDER BY n) FROM jsonb_array_elements(o.attempts) WITH ORDINALITY AS x (e, n)), '[]') ELSE o.attempts END,
 			policy = CASE WHEN o.policy <> '' AND (o.seq > m.last_seq OR m.policy = '') THEN o.policy ELSE m.policy END,
 			isolation = CASE WHEN o.isolation <> '' AND (o.seq > m.last_seq OR m.isolation = '') THEN o.isolation ELSE m.isolation END,
-			pause = CASE WHEN o.forward AND m.state = 'paused' AND o.state <> 'paused' AND NOT is_terminal(o.state::task_state) AND m.pause->>'state' = 'taken' AND (m.pause->>'paused')::boolean
+			pause = CASE WHEN o.forward AND m.state = 'paused' AND o.stands NOT IN ('', 'paused') AND NOT is_terminal(o.state::task_state) AND m.pause->>'state' = 'taken' AND (m.pause->>'paused')::boolean
 				THEN m.pause || '{"state": "over"}' ELSE m.pause END,
 			attempt = greatest(m.attempt, o.attempt), last_seq = greatest(m.last_seq, o.seq),
 			accepted_at = coalesce(m.accepted_at, CASE WHEN o.accepted THEN clock_timestamp() END),
@@ -262,7 +282,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	}
 	c := f.columns()
 	rows, err := tx.Query(ctx, moveMirrors,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation, c.next)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation, c.next, c.stands)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -383,6 +403,7 @@ type foldColumns struct {
 	final                       [][]byte
 	ends                        []*endsOf // nil: none
 	next                        []int64
+	stands                      []string
 }
 
 // endsOf travels as one JSON value.
@@ -405,6 +426,7 @@ func (f *folds) columns() foldColumns {
 			ends = &endsOf{x.ends}
 		}
 		c.ends, c.next = append(c.ends, ends), append(c.next, x.next)
+		c.stands = append(c.stands, string(x.stands))
 		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, x.result), append(c.final, x.final)
 	}
 	return c

@@ -258,3 +258,32 @@ func holdsInOrder(t *testing.T, url, first, second string, act func() error) {
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-done)
 }
+
+// What an agent that stands still has asked is no word on its pause. Its spoke tells behind it that it stands still, maybe in another batch.
+func TestAQuestionDoesNotEndAPause(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		then commands.State
+		last string
+	}{
+		"it stands still": {commands.Paused, store.PauseTaken},
+		"it goes on":      {commands.Running, store.PauseOver},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, tasks := newPausing(t, 1)
+			p.order(tasks[0], true, "a")
+			p.hear(p.answer(1, false))
+			require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'paused'`))
+			for i, body := range []commands.Body{
+				asked(tasks[0]),
+				&commands.TaskState{Task: tasks[0], State: commands.Paused, Attempt: 1},
+				&commands.TaskState{Task: tasks[0], State: tt.then, Attempt: 1},
+			} {
+				p.hear(reports(t, p.Pair, tasks[0], body))
+				state, _, _ := p.last(tasks[0])
+				require.Equal(t, []string{store.PauseTaken, store.PauseTaken, tt.last}[i], state)
+			}
+		})
+	}
+}
