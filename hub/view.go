@@ -14,13 +14,17 @@ type AgentView struct {
 	store.Mirror
 	ExitCode *int                    `json:"exit_code,omitempty"` // of the last attempt's process
 	Receipts []store.ReceiptRow      `json:"receipts,omitempty"`
-	Output   []store.LogStream       `json:"output,omitempty"`       // what of it has arrived
-	Progress *commands.AgentProgress `json:"-"`                      // what the agent has said last; nil = nothing, or it does not run
-	Verdict  *commands.Verdict       `json:"verdict,omitempty"`      // what it is at; nil = it has not begun, or has ended
-	Overrun  bool                    `json:"overrun,omitempty"`      // it runs longer than estimated, as its spoke said last
-	Memory   int64                   `json:"memory_bytes,omitempty"` // of its tree, as its spoke said last, with
-	CPUMS    int64                   `json:"cpu_ms,omitempty"`       // processor time so far
-	Before   *int                    `json:"before,omitempty"`       // orders of this hub that its spoke takes before it; nil = not known, or it has begun
+	Output   []store.LogStream       `json:"output,omitempty"`  // what of it has arrived
+	Progress *commands.AgentProgress `json:"-"`                 // what the agent has said last; nil = nothing, or it does not run
+	Verdict  *commands.Verdict       `json:"verdict,omitempty"` // what it is at; nil = it has not begun, or has ended
+	Overrun  bool                    `json:"overrun,omitempty"` // it runs longer than estimated, as its spoke said last
+	// OverrunSince and OverrunUntil are as the host of the agent knows them; nil elsewhere.
+	OverrunSince *time.Time `json:"overrun_since,omitempty"`
+	OverrunUntil *time.Time `json:"overrun_until,omitempty"`
+
+	Memory int64 `json:"memory_bytes,omitempty"` // of its tree, as its spoke said last, with
+	CPUMS  int64 `json:"cpu_ms,omitempty"`       // processor time so far
+	Before *int  `json:"before,omitempty"`       // orders of this hub that its spoke takes before it; nil = not known, or it has begun
 	// ProtocolCancel says of one whose end is ordered what became of the order: "sent" (its spoke has it), "unavailable" (not yet) or "refused".
 	ProtocolCancel string `json:"protocol_cancel,omitempty"`
 	// NotRetried is why one that has ended is not retried; nil = it is, or that was not asked.

@@ -89,11 +89,19 @@ func (w *whyAgent) runsHere(at Host) {
 // slow says that an agent runs longer than it was thought to, or shows no work.
 func (w *whyAgent) slow() {
 	if w.Overrun {
-		w.add(commands.CauseState, nil, "", "it runs much longer than estimated; its spoke ends it where it tells no progress")
+		w.add(commands.CauseState, w.OverrunSince, "", "it runs much longer than estimated%s; its spoke ends it%s where it tells no progress", atTime(" since ", w.OverrunSince), atTime(" at ", w.OverrunUntil)).Until = w.OverrunUntil
 	}
 	if told, fix := w.Stalls(); told != "" {
 		w.add(commands.CauseState, nil, fix, "%s", told)
 	}
+}
+
+// atTime is a word and a time behind it; "" where that is not known.
+func atTime(word string, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return word + t.UTC().Format(time.RFC3339)
 }
 
 // NextTry says that the next attempt waits, what the last one met, and until when.

@@ -58,6 +58,9 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 		m.Policy = "" // this one did not decide
 		return nil
 	}
+	if refused.Code == commands.BadPath {
+		m.Aside = rules.ExplainDir(spawn)
+	}
 	return refused
 }
 

@@ -31,6 +31,9 @@ type AgentView struct {
 	Memory  int64             `json:"memory_bytes,omitempty"`
 	CPU     time.Duration     `json:"-"`
 	Overrun bool              `json:"overrun,omitempty"` // it runs longer than estimated, and was warned of
+	// OverrunSince is when that was, and OverrunUntil when it is ended where it tells no progress; nil where that is not known, or nothing is due.
+	OverrunSince *time.Time `json:"overrun_since,omitempty"`
+	OverrunUntil *time.Time `json:"overrun_until,omitempty"`
 	// Session is what the runtime of its agent calls a conversation, as the agent has registered it; "" = it has not, or it is not looked for.
 	Session      string                `json:"session,omitempty"`
 	SessionState commands.SessionState `json:"session_state,omitempty"`
@@ -104,6 +107,9 @@ func (d Desk) Agent(ctx context.Context, text string, wait time.Duration) (Agent
 			}
 			if err == nil {
 				v.RefusedReports, err = d.db.RefusedAbout(ctx, a.Task)
+			}
+			if err == nil && v.Overrun {
+				v.OverrunSince, v.OverrunUntil, err = d.backlog.OverrunOf(ctx, a.Task)
 			}
 			return v, err
 		}

@@ -97,3 +97,33 @@ func TestAnOverrunOutlivesItsSpoke(t *testing.T) {
 	require.Equal(t, commands.Failed, v.State)
 	require.Equal(t, commands.Overrun, v.Reason)
 }
+
+// The host of an agent that overruns says since when, and until when it is to tell progress, which puts that off.
+func TestTheTimesOfAnOverrunAreSaid(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Overrun: 10 * time.Minute}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := estimated(t, m, "sleep 600", 0)
+	m.Await(t, task, commands.Running)
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE overruns SET due = now() WHERE task = $1`, task)
+	m.Start(t, "attic")
+	var v api.Task
+	read := func() bool {
+		v = api.Task{}
+		s.Do(t, "GET", "/api/v1/tasks/"+task, nil, &v)
+		return v.Overrun
+	}
+
+	meshtest.Await(t, "the warning", read)
+
+	require.WithinDuration(t, v.OverrunSince.Add(10*time.Minute), v.OverrunUntil, time.Second, "both are of one statement")
+	var why api.TaskWhy
+	s.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &why)
+	require.Equal(t, "it runs much longer than estimated since "+v.OverrunSince.UTC().Format(time.RFC3339)+"; its spoke ends it at "+v.OverrunUntil.UTC().Format(time.RFC3339)+" where it tells no progress", why.Reasons[1].Text)
+	before := v.OverrunUntil
+	one := int64(1)
+	require.NoError(t, doorOf(s, task, 1).Do(t.Context(), "POST", "/v1/progress", commands.Progress{Current: &one}, nil))
+	require.True(t, read())
+	require.True(t, v.OverrunUntil.After(before), "%s, and not %s", v.OverrunUntil, before)
+}

@@ -110,8 +110,11 @@ func TestADirectoryOfAnOrderIsJudgedAtEachAttempt(t *testing.T) {
 		r.Spawn.Dir, r.Spawn.MaxRetries = at(name), 1
 		return m.Order(t, r)
 	}
+	aside := map[string]string{"none": "there is no directory " + at("none"), "out": at("out") + " leads to " + private + ", which is not allowed", "file": at("file") + " is no directory"}
 	for name, says := range map[string]string{"none": "no such directory", "out": "is not allowed", "file": "no such directory"} {
 		v := m.Wait(t, order(name, "true"))
+		require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE object = $1 AND code = 'PATH' AND why LIKE '%; ' || $2`, v.Task, aside[name]), name)
+		require.NotContains(t, string(v.Refusal), aside[name], "the host alone is told")
 		require.Contains(t, string(v.Refusal), `"PATH"`, name)
 		require.Contains(t, string(v.Refusal), says, name)
 		require.Contains(t, string(v.Refusal), "under directories in policy.yaml", name)

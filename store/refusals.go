@@ -34,6 +34,14 @@ var malformed = []signing.Code{signing.TimeTTL, signing.HdrField, signing.BodyDi
 // Refused reports whether the message was refused, and not only known already.
 func (m *Incoming) Refused() bool { return m.Code != "" && m.Code != signing.ReplaySame }
 
+// whyHere is Why as the audit of this instance has it.
+func (m *Incoming) whyHere() string {
+	if m.Aside == "" || m.Refusal == nil || m.Code != m.Refusal.Code {
+		return m.Why
+	}
+	return m.Why + "; " + m.Aside
+}
+
 // Fault says what the refusal tells of the sender.
 func (m *Incoming) Fault() Fault {
 	switch {
@@ -88,7 +96,7 @@ func (t *taking) noteRefused(room int) {
 			room--
 		}
 		if m.Told {
-			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: m.Task(), Code: string(m.Code), Why: m.Why, Conn: t.from.ID, Message: m.Header.ID})
+			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: m.Task(), Code: string(m.Code), Why: m.whyHere(), Conn: t.from.ID, Message: m.Header.ID})
 		}
 		if t.inserted[m] {
 			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told && (m.Code == commands.ResultClash || m.Unread))

@@ -128,7 +128,14 @@ func estimateOf(v agentView) string {
 	case s.EstimateMS == 0:
 		return ""
 	case v.Overrun:
-		return commands.Lasting(s.Estimate()) + "; it takes much longer, and is ended where it tells no progress"
+		since, until := "", ""
+		if v.OverrunSince != nil {
+			since = " since " + localTime(*v.OverrunSince)
+		}
+		if v.OverrunUntil != nil {
+			until = " at " + localTime(*v.OverrunUntil)
+		}
+		return fmt.Sprintf("%s; it takes much longer%s, and is ended%s where it tells no progress", commands.Lasting(s.Estimate()), since, until)
 	}
 	return commands.Lasting(s.Estimate())
 }

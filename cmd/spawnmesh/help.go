@@ -26,6 +26,11 @@ func (a *app) helpColumns() int {
 
 // help shows what c is for, as wide as the terminal is.
 func (a *app) help(c *cobra.Command, _ []string) {
+	if strings.HasPrefix(c.CommandPath(), c.Root().Name()+" worker") {
+		for _, name := range []string{"context", "data-dir"} { // it asks its spoke, whatever they say
+			c.InheritedFlags().Lookup(name).Hidden = true
+		}
+	}
 	text := strings.TrimSpace(cmp.Or(c.Long, c.Short)) + "\n\n" + c.UsageString()
 	fmt.Fprint(a.out, fitText(text, a.helpColumns()))
 }

@@ -98,3 +98,27 @@ func TestAClosedDirectoryIsSaidBeforeAnAgentStarts(t *testing.T) {
 	reach := ask("user+landlock", "explain", "--", "true")
 	require.Equal(t, 1, strings.Count(reach, " /usr/bin,")+strings.Count(reach, " /usr/bin\n"), reach)
 }
+
+// The host that tries a directory is told where its links lead, and that a file is none.
+func TestWhereADirectoryLeadsIsSaid(t *testing.T) {
+	t.Parallel()
+	dir, top := t.TempDir(), t.TempDir()
+	top, err := filepath.EvalSymlinks(top)
+	require.NoError(t, err)
+	area, private := filepath.Join(top, "area"), filepath.Join(top, "private")
+	require.NoError(t, os.Mkdir(area, 0o700))
+	require.NoError(t, os.Mkdir(private, 0o700))
+	require.NoError(t, os.Symlink(private, filepath.Join(area, "out")))
+	require.NoError(t, os.WriteFile(filepath.Join(area, "file"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: ["+area+"]\n"), 0o600))
+	for name, says := range map[string]string{"out": " leads to " + private + ", which is not allowed", "file": " is no directory"} {
+		at := filepath.Join(area, name)
+
+		tried := typed(t, "--data-dir", dir, "spoke", "policy", "test", "--dir", at, "--", "true")
+		explained := typed(t, "--data-dir", dir, "spoke", "policy", "explain", "--dir", at, "--", "true")
+
+		require.Equal(t, exitRefused, tried.code, tried.err)
+		require.Contains(t, tried.err, at+says+"; ")
+		require.Contains(t, explained.out, at+says+"\n")
+	}
+}

@@ -2744,6 +2744,12 @@ type Task struct {
 	// Overrun It runs longer than its estimate and what is added to that.
 	Overrun bool `json:"overrun,omitempty,omitzero"`
 
+	// OverrunSince Of a host: since when it does, as was warned of.
+	OverrunSince time.Time `json:"overrun_since,omitempty,omitzero"`
+
+	// OverrunUntil Of a host: when it is ended where it tells no progress. Absent: it stands still, waits for an answer, or is being ended.
+	OverrunUntil time.Time `json:"overrun_until,omitempty,omitzero"`
+
 	// Pause The last word whether it is to stand still: `paused`, by whom, why, when. `state` is `sent`, `taken`, `expired`, `over` where the agent went on since by another word, or `refused` with `code` and `why`. `before` is the word that counts until it is taken, and where it is not.
 	Pause json.RawMessage `json:"pause,omitempty,omitzero"`
 

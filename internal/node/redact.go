@@ -21,7 +21,7 @@ func seen(ctx context.Context, v api.Task) api.Task {
 		CreatedBy: v.CreatedBy, Command: v.Command, Schedule: v.Schedule, RetryOf: v.RetryOf, RetriedAs: v.RetriedAs, ProtocolCancel: v.ProtocolCancel, Policy: v.Policy, Isolation: v.Isolation, Receipts: mapped(v.Receipts, seenReceipt), Output: v.Output, KillOrdered: v.KillOrdered,
 		ExpiresAt: v.ExpiresAt, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, AcceptedAt: v.AcceptedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
 		AcceptedToldAt: v.AcceptedToldAt, StartedToldAt: v.StartedToldAt, EndedToldAt: v.EndedToldAt, ArchivedAt: v.ArchivedAt, Before: v.Before,
-		Verdict: v.Verdict, MemoryBytes: v.MemoryBytes, CPUMS: v.CPUMS, Overrun: v.Overrun, SessionState: v.SessionState, Unheard: v.Unheard}
+		Verdict: v.Verdict, MemoryBytes: v.MemoryBytes, CPUMS: v.CPUMS, Overrun: v.Overrun, OverrunSince: v.OverrunSince, OverrunUntil: v.OverrunUntil, SessionState: v.SessionState, Unheard: v.Unheard}
 }
 
 func seenRefusal(r api.Refusal) api.Refusal {

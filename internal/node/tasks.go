@@ -268,7 +268,7 @@ func (s resources) whyHere(ctx context.Context, text string, caller control.Prin
 	if err != nil {
 		return w, err
 	}
-	v := hub.AgentView{Mirror: a.Mirror, ExitCode: a.ExitCode, Verdict: a.Verdict, Overrun: a.Overrun}
+	v := hub.AgentView{Mirror: a.Mirror, ExitCode: a.ExitCode, Verdict: a.Verdict, Overrun: a.Overrun, OverrunSince: a.OverrunSince, OverrunUntil: a.OverrunUntil}
 	w.Reasons = hub.WhyHere(v, hub.Host{Hub: a.Hub, Runs: s.desk.Runs(), Lease: w.Task.LeaseUntil, Reasons: w.Reasons, Brief: !caller.SeesContent()})
 	return w, nil
 }

@@ -47,6 +47,7 @@ func hostedOf(a spoke.AgentView) api.Task {
 	v.Session, v.SessionState = a.Session, string(a.SessionState)
 	v.Progress = progressOf(a.Progress, a.Attempt)
 	v.Verdict, v.MemoryBytes, v.CPUMS, v.Overrun = verdictOf(a.Verdict), a.Memory, a.CPU.Milliseconds(), a.Overrun
+	v.OverrunSince, v.OverrunUntil = when(a.OverrunSince), when(a.OverrunUntil)
 	v.KillIncomplete = mapped(a.KillIncomplete, func(p supervisor.Survivor) api.Survivor {
 		return api.Survivor{Pid: p.Pid, Command: p.Command, State: p.State, Wchan: p.Wchan}
 	})

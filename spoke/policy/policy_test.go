@@ -118,6 +118,7 @@ func TestPolicyThatIsRefused(t *testing.T) {
 		"a variable that is ours":    {"version: 1\nenv: {SPAWNMESH_TASK: x}\n", `"SPAWNMESH_TASK"`},
 		"variables that are twins":   {"version: 1\nenv: {A: x, a: y}\n", `"A" and "a" differ in case only`},
 		"a name that is none":        {"version: 1\ncommands:\n  - run: x\n    env: {'A=B': x}\n", `variable "A=B"`},
+		"a pattern of homes":         {"version: 1\nhome: /home/*\n", `[2:7] home "/home/*" has a *, which stands for nothing in a path; write the one directory that it is`},
 		"a relative home":            {"version: 1\nhome: x\n", `[2:7] home "x" is not absolute`},
 		"a relative path":            {"version: 1\npath: /bin:y\n", `[2:7] path has the entry "y"`},
 		"what to do at revocation":   {"version: 1\non_revoke: pray\n", `[2:12] on_revoke "pray" is not known; write kill or finish`},

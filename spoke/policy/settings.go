@@ -52,6 +52,9 @@ func (s Settings) check(at string) *problem {
 	if s.Home != "" && !filepath.IsAbs(s.Home) {
 		return wrong(at+".home", "home %q is not absolute; write the whole path", s.Home)
 	}
+	if strings.Contains(s.Home, "*") {
+		return wrong(at+".home", "home %q has a *, which stands for nothing in a path; write the one directory that it is", s.Home)
+	}
 	if err := checkVariables(s.Env); err != nil {
 		return wrong(at+".env", "env: %v", err)
 	}

@@ -3,6 +3,7 @@ package backlog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -141,6 +142,19 @@ func (b *Backlog) overruns(ctx context.Context, owner string, limit, long time.D
 		return err
 	})
 	return list, next, look, err
+}
+
+// OverrunOf returns since when the open attempt of a task overruns its estimate, as was warned of, and when it is ended where it tells no
+// progress until then. since is nil where it does not; until is nil where it stands still, asks somebody, or is being ended.
+func (b *Backlog) OverrunOf(ctx context.Context, task string) (since, until *time.Time, err error) {
+	err = b.db.Read(ctx, "looking since when an attempt overruns its estimate", func(ctx context.Context, conn *pgxpool.Conn) error {
+		err := conn.QueryRow(ctx, statement("overrun_of"), task).Scan(&since, &until)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return since, until, err
 }
 
 // Overran reports whether an attempt is to be ended, or was, as it overran its estimate.

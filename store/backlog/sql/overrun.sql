@@ -28,3 +28,8 @@ FROM overruns o JOIN leases l ON l.task = o.task AND l.attempt = o.attempt AND l
 -- name: move_overruns
 UPDATE overruns o SET due = u.due FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::timestamptz[]) AS u (task, attempt, was, due)
 WHERE o.task = u.task AND o.attempt = u.attempt AND o.due = u.was
+
+-- Since when the open attempt of task $1 overruns, and when it is ended where it tells no progress.
+-- name: overrun_of
+SELECT o.warned_at, CASE WHEN o.over_at IS NULL AND l.paused_at IS NULL AND NOT l.asking THEN greatest(o.due, l.progress_at + o.patience) END
+FROM overruns o JOIN leases l ON l.task = o.task AND l.attempt = o.attempt WHERE o.task = $1 AND o.warned_at IS NOT NULL
