@@ -79,7 +79,13 @@ func MeasureFollowed(ctx context.Context, o FollowOptions) (found Follows, err e
 	if err := hooks.create(ctx, m, o.Hooks); err != nil {
 		return found, err
 	}
-	for _, n := range o.Clients {
+	for i, n := range o.Clients {
+		if i > 0 {
+			o.Say("waiting for the deliveries that are left ...")
+			if err := hooks.drained(ctx); err != nil {
+				return found, err
+			}
+		}
 		o.Say("%d clients, %d requests a second for %s ...", n, o.Rate, o.Window)
 		f, err := o.followed(ctx, m, hooks, n)
 		if err != nil {

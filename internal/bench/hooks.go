@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // A receiver takes what webhooks are told, on this machine, for all of them.
@@ -101,6 +102,19 @@ func (r *receiver) taken() (int, []float64) {
 	told, late := r.told, r.late
 	r.told, r.late = 0, nil
 	return told, late
+}
+
+// quiet is how long nothing comes once all is delivered: a delivery that failed is tried again after less.
+const quiet = 10 * time.Second
+
+// drained waits until nothing is delivered any more: what was left by one measurement is not of the next one.
+func (r *receiver) drained(ctx context.Context) error {
+	return fleet.Poll(ctx, 10*time.Minute, "waiting for the deliveries that are left", func() (bool, error) {
+		r.taken()
+		err := wait.For(ctx, quiet)
+		left, _ := r.taken()
+		return left == 0, err
+	})
 }
 
 // create makes n webhooks of a hub that all go to r.
