@@ -112,7 +112,7 @@ func TestAPeerSeesARewrittenAudit(t *testing.T) {
 			require.Len(t, list, 1)
 			require.Equal(t, was.Note, list[0].Checkpoint.Note, "what was kept stays")
 			require.Contains(t, list[0].Why, "the audit of the peer has ")
-			require.Contains(t, attic.Log.String(), "the audit of the peer is not what it was")
+			Await(t, "that the log says so, after the commit", func() bool { return strings.Contains(attic.Log.String(), "the audit of the peer is not what it was") })
 			require.Equal(t, 1, attic.Count(t, `SELECT count(*) FROM audit WHERE action = 'peer.audit_refused'`))
 			var in api.Instance
 			attic.Do(t, "GET", api.Base+"/instance", nil, &in)
