@@ -120,15 +120,16 @@ func (db *DB) OrderAnswer(ctx context.Context, a commands.Answer) error {
 		if err := (&commands.Question{Options: q.Options}).Fits(a.Answer); err != nil {
 			return err
 		}
-		return sendAnswer(ctx, tx, conn, a, q.Deadline)
+		tx.Audit(AuditRow{Actor: a.By, Action: "task.answer_ordered", Object: a.Task, Why: OfAnswer(a, ""), Conn: conn})
+		return sendAnswer(ctx, tx, conn, a, time.Now().UTC(), 0, q.Deadline)
 	})
 }
 
-// sendAnswer sends the answer to a question that is held and open, whose deadline it may live to see.
-func sendAnswer(ctx context.Context, tx *Tx, conn string, a commands.Answer, deadline time.Time) error {
+// sendAnswer sends what somebody answered at a time to a question that is held and open, whose deadline it may live to see; resent is
+// how often that was sent before.
+func sendAnswer(ctx context.Context, tx *Tx, conn string, a commands.Answer, at time.Time, resent int, deadline time.Time) error {
 	command := tx.Send(Draft{Conn: conn, Body: &a, Life: min(min(max(time.Until(deadline), 0), commands.MaxQuestionFor)+10*time.Minute, commands.MaxQuestionFor-time.Hour)})
-	tx.Audit(AuditRow{Actor: a.By, Action: "task.answer_ordered", Object: a.Task, Why: OfAnswer(a, ""), Conn: conn})
-	_, err := tx.Exec(ctx, `UPDATE inquiries SET sent = $3, command = $4 WHERE conn = $1 AND id = $2`, conn, a.Question, Sent{Answer: a.Answer, By: a.By, Reason: a.Reason, At: time.Now().UTC()}, command)
+	_, err := tx.Exec(ctx, `UPDATE inquiries SET sent = $3, command = $4, resent = $5 WHERE conn = $1 AND id = $2`, conn, a.Question, Sent{Answer: a.Answer, By: a.By, Reason: a.Reason, At: at}, command, resent)
 	return err
 }
 

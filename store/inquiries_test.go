@@ -388,10 +388,58 @@ func TestAnAnswerThatARestoreLostIsSentAgain(t *testing.T) {
 			if tt.again {
 				n = 2
 			}
-			require.Equal(t, n, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND actor = 'ann'`))
+			require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered' AND actor = 'ann'`))
+			require.Equal(t, n-1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_resent' AND actor = 'self'`))
 			require.Equal(t, n, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.answer'`))
 		})
 	}
+}
+
+// A spoke that calls a question answered and asks it again, without end, gets the answer a few times more. Nothing of that is said to be
+// an act of the person who gave it, and then the question is open to be answered anew.
+func TestAnAnswerIsSentAgainAFewTimes(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	task := p.Order(t, nil)
+	q := asked(task)
+	takenIn(t, p, reports(t, p, task, q)...)
+	answer := commands.Answer{Task: task, Question: q.Question, Answer: "allow", By: "token:ann", Reason: "so"}
+	require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), answer))
+	first := openInquiry(t, p, task)
+	again := func() store.Question {
+		t.Helper()
+		takenIn(t, p, reports(t, p, task, &commands.Answered{Task: task, State: commands.Running, Question: q.Question, Outcome: commands.QuestionAnswered, Answer: answer.Answer, By: answer.By, At: q.At}, q)...)
+		return openInquiry(t, p, task)
+	}
+	for range 3 {
+		require.Equal(t, first.Sent, again().Sent, "it is what she said, when she said it")
+	}
+
+	left := again()
+
+	require.Nil(t, left.Sent, "none is on its way")
+	require.Equal(t, "its spoke has lost the answer of token:ann 4 times; it is not sent again until somebody answers", left.Reason)
+	require.Equal(t, left, again())
+	rows := func(actor, action, why string) int {
+		return p.Hub.Count(t, `SELECT count(*) FROM audit WHERE actor = $1 AND action = $2 AND why = $3`, actor, action, commands.ShortID(q.Question)+why)
+	}
+	require.Equal(t, 1, rows("token:ann", "task.answer_ordered", `; "allow"; so`))
+	require.Equal(t, 3, rows("self", "task.answer_resent", `; "allow"; as token:ann answered at `+first.Sent.At.Format(time.RFC3339)+`; so`))
+	answer.By, answer.Answer = "token:bob", "deny"
+	require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), answer))
+	require.Equal(t, 2, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered'`))
+	require.Equal(t, []string{"deny", "token:bob"}, []string{again().Sent.Answer, again().Sent.By}, "the new one is sent again, too")
+	require.Equal(t, 7, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.answer'`))
+}
+
+// openInquiry is the one question of a task, which is open.
+func openInquiry(t *testing.T, p *storetest.Pair, task string) store.Question {
+	t.Helper()
+	list, err := p.Hub.DB.Inquiries(t.Context(), task)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, commands.QuestionOpen, list[0].State)
+	return list[0]
 }
 
 // An answer that was taken, and that its spoke refuses when it comes once more after a restore, is none that was refused.

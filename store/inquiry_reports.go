@@ -60,15 +60,16 @@ const roomForInquiry = `(SELECT count(*) FROM (SELECT FROM inquiries WHERE task 
 
 // keepQuestion keeps a question. One that was closed and is asked again is open: its spoke knows no answer any more. What people
 // have read and what this hub has answered stay: the first words count, and other ones are refused. An answer of this hub that its spoke
-// has taken and lost by a restore, or refused as it did not know the question, is sent once more.
+// has taken and lost by a restore, or refused as it did not know the question, is sent once more, [mostResent] times at most.
 func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question, open *openInquiries) error {
 	before, err := open.before(ctx, m.Conn)
 	if err != nil {
 		return err
 	}
 	var lost *Sent
+	var resent int
 	err = tx.QueryRow(ctx, `
-		WITH lost AS (SELECT sent FROM inquiries WHERE conn = $1 AND id = $2 AND seq < $6 AND outcome IS NOT NULL AND command IS NOT NULL)
+		WITH lost AS (SELECT sent FROM inquiries WHERE conn = $1 AND id = $2 AND seq < $6 AND outcome IS NOT NULL AND (command IS NOT NULL OR resent >= $14))
 		INSERT INTO inquiries AS i (conn, id, task, attempt, seq, question, options, fallback, data, asked_at, deadline, turn)
 		SELECT $1, $2, $3, $5, $6, $7, $8, $9, $10, from_ms($11), from_ms($12), turn_of($13) WHERE `+roomForInquiry+`
 		ON CONFLICT (conn, id) DO UPDATE SET question = excluded.question, options = excluded.options, fallback = excluded.fallback, data = excluded.data, asked_at = excluded.asked_at, deadline = excluded.deadline,
@@ -76,11 +77,11 @@ func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question
 			outcome = CASE WHEN i.seq > excluded.seq THEN i.outcome END, answered_at = CASE WHEN i.seq > excluded.seq THEN i.answered_at END, answer = CASE WHEN i.seq > excluded.seq THEN i.answer ELSE '' END,
 			answered_by = CASE WHEN i.seq > excluded.seq THEN i.answered_by ELSE '' END, reason = CASE WHEN i.seq > excluded.seq OR i.outcome IS NULL THEN i.reason ELSE '' END
 		WHERE i.task = excluded.task AND (i.attempt = 0 OR (i.question, i.options, i.fallback, i.data) = (excluded.question, excluded.options, excluded.fallback, excluded.data))
-		RETURNING (SELECT sent FROM lost)`,
-		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline, before).Scan(&lost)
+		RETURNING (SELECT sent FROM lost), i.resent`,
+		m.Conn, q.Question, q.Task, commands.MaxQuestions, q.Attempt, m.Header.Seq, q.Text, append([]string{}, q.Options...), q.Fallback(), q.Data, q.At, q.Deadline, before, mostResent).Scan(&lost, &resent)
 	switch {
 	case err == nil && lost != nil:
-		return sendAnswer(ctx, tx, m.Conn, commands.Answer{Task: q.Task, Question: q.Question, Answer: lost.Answer, By: lost.By, Reason: lost.Reason}, time.UnixMilli(q.Deadline))
+		return sendAgain(ctx, tx, m.Conn, q, *lost, resent)
 	case err != pgx.ErrNoRows:
 		return err
 	}
@@ -97,6 +98,23 @@ func keepQuestion(ctx context.Context, tx *Tx, m *Incoming, q *commands.Question
 		m.reject(commands.Validation, "it was asked before with other words")
 	}
 	return nil
+}
+
+// mostResent is how often the answer that somebody gave is sent once more: a spoke that is restored loses it once for each restore, and
+// one that asks without end is told no more until somebody answers again.
+const mostResent = 3
+
+// sendAgain sends what somebody has answered to question q once more, as this hub's own act, where that was done fewer than
+// [mostResent] times. Else the question is open as one that nobody has answered, and says why.
+func sendAgain(ctx context.Context, tx *Tx, conn string, q *commands.Question, lost Sent, resent int) error {
+	if resent >= mostResent {
+		_, err := tx.Exec(ctx, `UPDATE inquiries SET reason = $3 WHERE conn = $1 AND id = $2`, conn, q.Question,
+			fmt.Sprintf("its spoke has lost the answer of %s %d times; it is not sent again until somebody answers", lost.By, resent+1))
+		return err
+	}
+	a := commands.Answer{Task: q.Task, Question: q.Question, Answer: lost.Answer, By: lost.By, Reason: lost.Reason}
+	tx.Audit(AuditRow{Actor: "self", Action: "task.answer_resent", Object: q.Task, Why: OfAnswer(a, fmt.Sprintf("as %s answered at %s", lost.By, lost.At.Format(time.RFC3339))), Conn: conn})
+	return sendAnswer(ctx, tx, conn, a, lost.At, resent+1, time.UnixMilli(q.Deadline))
 }
 
 // closeInquiry notes what became of a question, beside what this hub has sent itself. Where that comes before the question itself, it is kept without its words.

@@ -1090,6 +1090,7 @@ CREATE TABLE inquiries (
     answered_by  text NOT NULL DEFAULT '',
     answered_at  timestamptz,
     sent         jsonb,                    -- the answer that this hub sent last: what, by whom, when; null = none
+    resent       int NOT NULL DEFAULT 0,   -- how often it was sent once more since somebody gave it
     command      uuid,                     -- that message, while it is on its way, and where it was taken or its spoke did not know the question
     PRIMARY KEY (conn, id)
 );
