@@ -97,13 +97,12 @@ func ungiven(s federation.Status) string {
 	return ""
 }
 
-// OrdersNothing says why a schedule can order nothing whenever it is due; see the function of this name.
-func (h *Hub) OrdersNothing(s store.Schedule) string {
-	var all []store.Connection
+// Connections are those over which this hub orders, ended ones too, the oldest first, for [OrdersNothing].
+func (h *Hub) Connections() (all []store.Connection) {
 	for _, v := range h.board.Statuses(store.Commands) {
 		all = append(all, v.Connection)
 	}
-	return OrdersNothing(s, all)
+	return all
 }
 
 // OrdersNothing says why an active schedule can order nothing whenever it is due, as these connections, the oldest first, stand:

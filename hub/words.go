@@ -88,7 +88,7 @@ func (h *Hub) Stand(ctx context.Context, tasks []string) (map[string]string, err
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	list, err := h.DB.MirrorsOf(ctx, tasks)
+	list, err := h.DB.StandOf(ctx, tasks)
 	stand := map[string]string{}
 	for _, m := range list {
 		stand[m.Task] = Stands(m)
@@ -96,7 +96,7 @@ func (h *Hub) Stand(ctx context.Context, tasks []string) (map[string]string, err
 	return stand, err
 }
 
-// Stands is [AgentView.Words] of what is stored of an agent.
+// Stands is [AgentView.Words] of what is stored of an agent; what [store.DB.StandOf] reads is enough.
 func Stands(m store.Mirror) string { return viewOf(m).Words() }
 
 // killedFirst reports whether a kill was at the spoke before the order.

@@ -16,7 +16,7 @@ type schedulesFound struct {
 	schedules   []store.Schedule
 	connections []store.Connection
 	frozen      store.Freezes
-	last        map[string]store.Mirror // by id: the last agents of the schedules, as far as they are kept
+	last        map[string]store.Mirror // by id: how the last agents of the schedules stand, as [store.DB.StandOf] has it
 }
 
 func findSchedules(ctx context.Context, in *instance.Instance) (f schedulesFound, err error) {
@@ -35,7 +35,7 @@ func findSchedules(ctx context.Context, in *instance.Instance) (f schedulesFound
 			tasks = append(tasks, s.LastTask)
 		}
 	}
-	list, err := in.DB.MirrorsOf(ctx, tasks)
+	list, err := in.DB.StandOf(ctx, tasks)
 	f.last = map[string]store.Mirror{}
 	for _, m := range list {
 		f.last[m.Task] = m

@@ -32,7 +32,8 @@ func (s resources) ListSchedules(ctx context.Context, _ api.ListSchedulesRequest
 		return nil, err
 	}
 	stand, err := h.Stand(ctx, mapped(list, func(v store.Schedule) string { return v.LastTask }))
-	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, h, v, 1, stand) })}, err
+	all := h.Connections()
+	return api.ListSchedules200JSONResponse{Items: mapped(list, func(v store.Schedule) api.Schedule { return scheduleOf(ctx, v, all, 1, stand) })}, err
 }
 
 // CreateSchedule implements [api.StrictServerInterface].
@@ -59,7 +60,7 @@ func (s resources) GetSchedule(ctx context.Context, r api.GetScheduleRequestObje
 		return nil, err
 	}
 	stand, err := h.Stand(ctx, []string{v.LastTask})
-	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: api.OneScheduleJSONResponse(scheduleOf(ctx, h, v, nextTimes, stand))}, err
+	return api.GetSchedule200JSONResponse{OneScheduleJSONResponse: api.OneScheduleJSONResponse(scheduleOf(ctx, v, h.Connections(), nextTimes, stand))}, err
 }
 
 // ChangeSchedule implements [api.StrictServerInterface].
@@ -136,14 +137,15 @@ func (s resources) ListFires(ctx context.Context, r api.ListFiresRequestObject) 
 
 // oneSchedule is a schedule as an answer to a change of it, which does not look how its last agent stands.
 func oneSchedule(ctx context.Context, h *hub.Hub, v store.Schedule) api.OneScheduleJSONResponse {
-	return api.OneScheduleJSONResponse(scheduleOf(ctx, h, v, nextTimes, nil))
+	return api.OneScheduleJSONResponse(scheduleOf(ctx, v, h.Connections(), nextTimes, nil))
 }
 
-// scheduleOf is a schedule as who asks may see it, with the next n times at which it is due; stand is of [hub.Hub.Stand].
-func scheduleOf(ctx context.Context, h *hub.Hub, v store.Schedule, n int, stand map[string]string) api.Schedule {
+// scheduleOf is a schedule as who asks may see it, with the next n times at which it is due; all is of
+// [hub.Hub.Connections], stand of [hub.Hub.Stand].
+func scheduleOf(ctx context.Context, v store.Schedule, all []store.Connection, n int, stand map[string]string) api.Schedule {
 	t := v.Template
 	s := api.Schedule{ID: v.ID, Name: v.Name, Cron: v.Cron, Zone: v.Zone, Overlap: api.Overlap(v.Overlap), State: api.ScheduleState(v.State), Why: v.Why, Restored: v.Restored,
-		PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), OrdersNothing: h.OrdersNothing(v), Next: inUTC(hub.Upcoming(v, n)),
+		PausedBy: v.PausedBy, PausedAt: when(v.PausedAt), OrdersNothing: hub.OrdersNothing(v, all), Next: inUTC(hub.Upcoming(v, n)),
 		LastFiredAt: when(v.LastFired), LastTask: v.LastTask, LastTaskStands: stand[v.LastTask], Outcome: v.Outcome.Is, OutcomeCode: string(v.Outcome.Code), OutcomeWhy: v.Outcome.Why, OutcomeSince: when(v.Outcome.Since), Spoke: t.Spoke, Any: t.Any, ExpiresInMS: t.LifeMS, Labels: api.Labels(t.Labels),
 		CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt}
 	if t.Spawn != nil { // else there is none
