@@ -70,6 +70,36 @@ func TestAFreezeReachesASpokeThatWasCutOff(t *testing.T) {
 	}
 }
 
+// A spoke that was cut off beyond the lease of its connection has a free slot and an order that waits. The link that lets it start again
+// brings the freeze from meanwhile first.
+func TestAFreezeComesBeforeTheFirstStartOfAnIdleSpoke(t *testing.T) {
+	t.Parallel()
+	m, open, waits := waiting(t, Plan{Interval: time.Second, Idle: 20 * time.Millisecond}) // it tries to start it between any two heartbeats
+	s := m.Spokes["attic"]
+	Await(t, "a stored heartbeat", func() bool { return s.Count(t, `SELECT count(*) FROM heartbeats`) == 1 })
+	s.Proxy.Cut()
+	m.freezes(t, "", "connection", "attic")
+	m.Stop(t, "attic")
+	s.Exec(t, `UPDATE heartbeats SET at = clock_timestamp() - interval '25 hours'`)
+	m.Start(t, "attic")
+	Await(t, "the end of the lease", func() bool {
+		return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = 'lease'`) == 1
+	})
+	open()
+	Await(t, "a free slot", func() bool { return s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+	m.never(t, waits)
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM latches WHERE frozen`), "it has not heard of the freeze")
+
+	s.Proxy.Heal()
+
+	Await(t, "a new lease", func() bool { return s.Count(t, `SELECT count(*) FROM connections WHERE state = 'active'`) == 1 })
+	Await(t, "the freeze", func() bool { return s.Count(t, `SELECT count(*) FROM latches WHERE frozen`) == 1 })
+	m.never(t, waits)
+	m.freezes(t, "/lift", "connection", "attic")
+	require.Equal(t, commands.Completed, m.Wait(t, waits).State)
+	m.Check(t)
+}
+
 // A hub that cannot read what is frozen says nothing that its spoke would start anything by.
 func TestAFreezeThatCannotBeReadStartsNothing(t *testing.T) {
 	t.Parallel()
