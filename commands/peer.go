@@ -174,23 +174,12 @@ func (n *Numbering) check() error {
 		return Refuse(Validation, "a heartbeat asks for at most %d messages", MaxAsk)
 	}
 	if r := n.Recalled; r != nil {
-		if numbers = append(numbers, r.From, r.Through); len(r.Tasks) > MaxRecalled || len(r.Orders) > MaxRecalled {
-			return Refuse(Validation, "a heartbeat tells of at most %d tasks", MaxRecalled)
-		}
+		numbers = append(numbers, r.From, r.Through)
 		for _, t := range r.Tasks {
-			if digests = append(digests, t.SHA256); t.Attempt < 0 || t.Attempt > maxAttempt || !signing.ValidUUID(t.Command) || t.Outcome != "" && t.Outcome.check() != nil {
-				return Refuse(Validation, "the standing of task %q names no command, no attempt or no outcome", Clip(t.Task))
-			}
-			if t.Code < -1 || t.Code > 255 {
-				return Refuse(Validation, "exit code %d is outside -1..255", t.Code)
-			}
-			numbers = append(numbers, t.Word)
-			if err := checkTimes(t.Ended); err != nil {
-				return err
-			}
-			if err := checkTaskState(t.Task, t.State, t.Reason); err != nil {
-				return err
-			}
+			numbers, digests = append(numbers, t.Word), append(digests, t.SHA256)
+		}
+		if err := r.check(); err != nil {
+			return err
 		}
 	}
 	numbers = append(numbers, n.Recall, n.Controls)
@@ -211,6 +200,37 @@ func (n *Numbering) check() error {
 		return err
 	}
 	return n.Stored.check()
+}
+
+// check wants a page that goes on: one that is not the last reaches From at least, and none tells of more than
+// its messages can be about. Numbers and digests are checked with those around it.
+func (r *Recalled) check() error {
+	covered := r.Through - r.From + 1
+	if covered < 0 || covered == 0 && !r.Done {
+		return Refuse(Validation, "what is recalled from message %d on reaches to message %d, and is not done", r.From, r.Through)
+	}
+	if most := min(covered, MaxRecalled); int64(max(len(r.Tasks), len(r.Orders))) > most {
+		return Refuse(Validation, "what is recalled of %d messages tells of at most %d tasks", covered, most)
+	}
+	for _, t := range r.Tasks {
+		if err := t.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *TaskStanding) check() error {
+	if t.Attempt < 0 || t.Attempt > maxAttempt || !signing.ValidUUID(t.Command) || t.Outcome != "" && t.Outcome.check() != nil {
+		return Refuse(Validation, "the standing of task %q names no command, no attempt or no outcome", Clip(t.Task))
+	}
+	if t.Code < -1 || t.Code > 255 {
+		return Refuse(Validation, "exit code %d is outside -1..255", t.Code)
+	}
+	if err := checkTimes(t.Ended); err != nil {
+		return err
+	}
+	return checkTaskState(t.Task, t.State, t.Reason)
 }
 
 func (n *Numbering) checkVoid() error {

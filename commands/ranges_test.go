@@ -53,10 +53,10 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"a process below 0":           result(func(r *Result) { r.Reaped = []Process{{Pid: -1, Command: "init"}} }),
 		"a start of no process":       &Started{Task: task, Attempt: 1, At: 1, Pid: math.MaxInt64},
 		"a standing of that outcome": beat(func(h *Heartbeat) {
-			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Outcome: "splendid"}}}}
+			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Through: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Outcome: "splendid"}}}}
 		}),
 		"a standing of exit code 999": beat(func(h *Heartbeat) {
-			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Code: 999}}}}
+			h.Connection.Numbers = &Numbering{Recalled: &Recalled{From: 1, Through: 1, Tasks: []TaskStanding{{Task: task, Command: task, SHA256: strings.Repeat("a", 64), State: Failed, Code: 999}}}}
 		}),
 		"an agent twice":               beat(func(h *Heartbeat) { h.Agents = append(h.Agents, AgentBeat{Task: task, Attempt: 2, State: Running}) }),
 		"progress of 101 agents":       beat(func(h *Heartbeat) { h.Agents = agentsThatProgress(101) }),

@@ -59,3 +59,6 @@ func WakeForTest(b *Board) <-chan struct{} { return b.wake }
 
 // ChangedLinkForTest is told of each change of a link that b dials.
 func ChangedLinkForTest(b *Board, conn string) func(transport.LinkState) { return b.changedLink(conn) }
+
+// Pages reports whether one of the sides says at once what it has more to recall.
+func (h HistoryForTest) Pages() bool { return h.x.pages() }

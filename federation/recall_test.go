@@ -2,6 +2,7 @@ package federation_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,4 +103,36 @@ func deafly(t *testing.T, hub *storetest.Side, do func(ctx context.Context)) {
 	do(brief)
 	release()
 	require.NoError(t, <-done)
+}
+
+// What a peer has stored may reach further than the numbers that a restored side knows. While it still asks what is held under which of its
+// numbers it has not gone on above them: an honest answer waits for that, and is not taken for one that is made up.
+func TestAnAnswerWaitsForTheNumbers(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	taken := 0
+	h := federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) error { taken++; return nil }})
+	n := commands.Numbering{Stored: commands.Numbers{Through: 5}, Digest: &commands.History{From: 1, Until: 1, SHA256: strings.Repeat("ab", 32)},
+		Recalled: &commands.Recalled{From: 1, Through: 5}}
+
+	require.NoError(t, h.Hear(t.Context(), p.Hub.Peer.Key, 1, n))
+	require.Equal(t, []int64{1}, h.Say(t.Context(), 1).Numbers.Ask)
+	require.Zero(t, taken)
+	require.False(t, h.Pages(), "it asks for the same again, in its own time")
+
+	n.Held = []commands.Held{{Seq: 1, SHA256: strings.Repeat("cd", 32)}}
+	require.NoError(t, h.Hear(t.Context(), p.Hub.Peer.Key, 1, n))
+	require.Equal(t, 1, taken)
+	require.True(t, h.Pages(), "the next page is asked for at once")
+
+	require.NoError(t, h.Hear(t.Context(), p.Hub.Peer.Key, 1, n))
+	require.Equal(t, 1, taken)
+	require.False(t, h.Pages(), "a page that was taken in before is no progress")
+
+	n.Recalled = &commands.Recalled{From: 6, Through: 1 << 40}
+	require.Equal(t, commands.Validation, commands.CodeOf(h.Hear(t.Context(), p.Hub.Peer.Key, 1, n)))
+	require.False(t, h.Pages())
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'VALIDATION'`))
 }

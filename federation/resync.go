@@ -152,13 +152,13 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 		return err
 	}
 	x.mu.Lock()
-	next := x.history.more && theirs.Recall > x.history.asked // a peer that asks for the same again waits
-	x.history.paging = next || theirs.Recalled != nil && !theirs.Recalled.Done
+	x.history.paging = x.history.more && theirs.Recall > x.history.asked // a peer that asks for the same again waits
 	x.mu.Unlock()
 	if agreed && view.Agrees && theirs.Recall == 0 {
 		return x.recompareIfRestored(x.board.DB.Confirm(ctx, by, theirs.Stored))
 	}
-	if err := x.agree(ctx, p, by, theirs, told, link, h.Iat); err != nil || theirs.Recalled == nil {
+	found, err := x.agree(ctx, p, by, theirs, told, link, h.Iat)
+	if err != nil || theirs.Recalled == nil || len(found.Ask) > 0 { // else it may reach further than the numbers that are known here
 		return err
 	}
 	// Behind a comparison, which opens again the orders of agents that ran and that the peer
@@ -166,15 +166,16 @@ func (x *Exchange) compare(ctx context.Context, p *Peer, view commands.Connectio
 	if err := x.recall(ctx, p, by, theirs.Recalled); err != nil {
 		return err
 	}
-	return x.agree(ctx, p, by, theirs, told, link, h.Iat)
+	_, err = x.agree(ctx, p, by, theirs, told, link, h.Iat)
+	return err
 }
 
 // agree holds the histories against each other, and remembers whether they agree. told is
 // what the peer knew to be stored here when it said so.
-func (x *Exchange) agree(ctx context.Context, p *Peer, by store.Speaker, theirs commands.Numbering, told, link, issued int64) error {
+func (x *Exchange) agree(ctx context.Context, p *Peer, by store.Speaker, theirs commands.Numbering, told, link, issued int64) (store.Agreement, error) {
 	found, err := x.board.DB.Compare(ctx, by, theirs, told, x.refusals.room(time.Now()))
 	if err != nil {
-		return err
+		return found, err
 	}
 	if found.Resend {
 		x.cursor.Rewind()
@@ -183,7 +184,7 @@ func (x *Exchange) agree(ctx context.Context, p *Peer, by store.Speaker, theirs 
 	x.history.asked, x.history.askedOn = theirs.Recall, link
 	x.mu.Unlock()
 	x.tellLostKeys(ctx, found)
-	return errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
+	return found, errors.Join(x.setAgreement(ctx, p, found, link, issued), x.countChanges(ctx, p, found.Told, found.Untold))
 }
 
 // countChanges counts what comparisons changed: an honest peer is restored now and then, and
@@ -197,15 +198,22 @@ func (x *Exchange) countChanges(ctx context.Context, p *Peer, told, untold int) 
 }
 
 // recall takes in what the peer was told by this instance, which was restored
-// from a backup.
+// from a backup. What no honest peer says suspends the connection.
 func (x *Exchange) recall(ctx context.Context, p *Peer, by store.Speaker, r *commands.Recalled) error {
-	err := x.board.DB.Recall(ctx, by, r, func(ctx context.Context, tx *store.Tx) error {
+	taken, err := x.board.DB.Recall(ctx, by, r, func(ctx context.Context, tx *store.Tx) error {
 		return x.role.Recalled(ctx, tx, p.Connection, r)
 	})
-	if err != nil {
+	many, tooMany := errors.AsType[*store.TooManyRecalled](err)
+	switch {
+	case commands.CodeOf(err) == commands.Validation:
+		return errors.Join(err, x.countRejected(ctx, p, []opening{{rejected: err}}))
+	case tooMany && p.State == store.Active:
+		return errors.Join(err, x.board.suspend(ctx, p, many.Error()+"; if it has asked for so many since the backup: "+x.board.line("connections", "resume", p.Name)))
+	case err != nil || !taken:
 		return err
 	}
 	x.mu.Lock()
+	x.history.paging = x.history.paging || !r.Done
 	x.history.learnt += len(r.Tasks) + len(r.Orders)
 	x.mu.Unlock()
 	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks)+len(r.Orders), "done", r.Done)

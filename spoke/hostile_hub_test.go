@@ -276,3 +276,39 @@ func TestRepeatedCommands(t *testing.T) {
 		meshtest.Await(t, "the task", func() bool { return tasks() == n+1 })
 	})
 }
+
+// A spoke that was restored asks its hub what it has said since. What the hub makes up takes no room without end: pages that do not go
+// on are refused, and behind a bound nothing more is taken.
+func TestAHubThatLiesToARestoredSpoke(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{}.Rogue(t)
+	done(t, r)
+	lies := func(through int64) {
+		r.Says(func(b *commands.Heartbeat, _ *signing.Header) {
+			beats := r.Beats()
+			n := beats[len(beats)-1].Connection.Numbers
+			if n == nil || n.Recall == 0 {
+				return
+			}
+			page := &commands.Recalled{From: n.Recall, Through: n.Recall + through}
+			for range commands.MaxRecalled {
+				page.Tasks = append(page.Tasks, commands.TaskStanding{Task: meshtest.NewID(), Command: meshtest.NewID(), SHA256: strings.Repeat("0", 64), Attempt: 1, State: commands.Running, Code: -1})
+			}
+			b.Connection.Numbers.Recalled = page
+		})
+	}
+	end := r.Spoke.AuditEnd(t)
+	lies(-1)
+	r.Spoke.Exec(t, `UPDATE sequences SET recall_from = 1, last = 1 << 20, recalled_lost = 9900`)
+	meshtest.Await(t, "a page that is refused", func() bool { return len(r.Spoke.Audit(t, end)) > 0 })
+	require.Zero(t, r.Spoke.Count(t, `SELECT count(*) FROM recalled`))
+	require.Equal(t, string(commands.Validation), r.Spoke.Audit(t, end)[0].Code)
+
+	lies(commands.MaxRecalled - 1)
+	meshtest.Await(t, "the suspension", func() bool {
+		return r.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = 'self' AND state_reason LIKE '%more than 10000 tasks%have not ended; if it has%connections resume lab'`) == 1
+	})
+
+	require.Zero(t, r.Spoke.Count(t, `SELECT count(*) FROM recalled`), "the page that goes over the bound is not taken in")
+	require.Equal(t, 1, r.Spoke.Count(t, `SELECT count(*) FROM sequences WHERE recall_from = 1 AND recalled_lost = 9900`))
+}

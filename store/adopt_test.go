@@ -141,7 +141,7 @@ func TestNothingIsTakenOverOnceTheConnectionHasEnded(t *testing.T) {
 	})
 	require.NoError(t, err)
 
-	err = p.Hub.DB.Recall(t.Context(), p.Hub.Peer, &commands.Recalled{From: 1, Through: 1, Orders: [][]byte{envelope}, Done: true}, func(ctx context.Context, tx *store.Tx) error {
+	_, err = p.Hub.DB.Recall(t.Context(), p.Hub.Peer, &commands.Recalled{From: 1, Through: 1, Orders: [][]byte{envelope}, Done: true}, func(ctx context.Context, tx *store.Tx) error {
 		return tx.Adopt(ctx, p.Hub.Conn, 1, [][]byte{envelope})
 	})
 

@@ -281,6 +281,11 @@ func (db *DB) changeConnection(ctx context.Context, id string, to ConnState, rea
 			return err
 		}
 		tx.Audit(AuditRow{Actor: actor, Action: "connection." + string(to), Object: c.Name, Why: reason, Conn: id})
+		if to == Active && by == "" { // a person's word
+			if err := forgiveRecalled(ctx, tx, id); err != nil {
+				return err
+			}
+		}
 		if !to.Ended() { // whoever of the peer's key is heard next is the peer
 			_, err := tx.Exec(ctx, `UPDATE sequences SET incarnations = '{}' WHERE conn = $1 AND $2 = 'active'`, id, to)
 			return err

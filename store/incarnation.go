@@ -107,6 +107,9 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 		if err := recallAfter(ctx, tx, n.conn, n.last); err != nil {
 			return err
 		}
+		if err := forgiveRecalled(ctx, tx, n.conn); err != nil {
+			return err
+		}
 		tx.Audit(AuditRow{Actor: "self", Action: "connection.resync", Object: n.name, Code: string(commands.Resync), Conn: n.conn,
 			Why: fmt.Sprintf("the database is not as the data directory left it: it was restored from a backup; message %d is the last one known here, and numbers go on after %d; %d messages that were not confirmed got new ones", n.last, base, anew)})
 	}

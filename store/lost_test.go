@@ -261,9 +261,9 @@ var writing = map[string]func(s scene) storetest.Act{
 	},
 	"DB.Recall": func(s scene) storetest.Act {
 		s.met(store.Obeys)
-		require.NoError(s, s.Exec(`UPDATE sequences SET recall_from = 7`))
+		require.NoError(s, s.Exec(`UPDATE sequences SET recall_from = 7, last = 9`))
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.Recall(ctx, s.Peer, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx) error {
+			return s.DB.Recall(ctx, s.Peer, &commands.Recalled{From: 7, Through: 9}, func(_ context.Context, tx *store.Tx) error {
 				tx.Audit(store.AuditRow{Actor: "test", Action: "recalled"})
 				return nil
 			})

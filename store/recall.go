@@ -122,13 +122,14 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 	return out, err
 }
 
-// Recall takes in what the peer recalls of this instance's own words. act is
+// Recall takes in what the peer recalls of this instance's own words, and reports whether it was. act is
 // called inside the transaction; it may run again after an outage. What was not
 // asked for, was taken in before, or comes over a connection that has ended
-// meanwhile, changes nothing.
-func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act func(context.Context, *Tx) error) error {
+// meanwhile, changes nothing. What this instance never said is VALIDATION.
+func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act func(context.Context, *Tx) error) (taken bool, err error) {
 	conn := by.Conn
-	return db.Tx(ctx, "taking in what the peer recalls", func(ctx context.Context, tx *Tx) error {
+	err = db.Tx(ctx, "taking in what the peer recalls", func(ctx context.Context, tx *Tx) error {
+		taken = false
 		// The lock keeps away reports, which would find no mirror and not be sent again, and
 		// an end of the connection, which has to find the mirrors that it ends.
 		if _, err := tx.Exec(ctx, lockForNumbers, conn); err != nil {
@@ -137,12 +138,15 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 		if err := tx.Speaks(ctx, by); err != nil {
 			return err
 		}
-		var from int64
+		var from, last int64
 		var name string
-		err := tx.QueryRow(ctx, `SELECT CASE WHEN has_ended(c.state) THEN 0 ELSE s.recall_from END, c.peer_name
-			FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.conn = $1`, conn).Scan(&from, &name)
+		err := tx.QueryRow(ctx, `SELECT CASE WHEN has_ended(c.state) THEN 0 ELSE s.recall_from END, s.last, c.peer_name
+			FROM sequences s JOIN connections c ON c.id = s.conn WHERE s.conn = $1`, conn).Scan(&from, &last, &name)
 		if err != nil || from == 0 || from != r.From {
 			return err
+		}
+		if r.Through > last {
+			return commands.Refuse(commands.Validation, "what is recalled reaches to message %d, and the last one of this instance is %d", r.Through, last)
 		}
 		if err := act(ctx, tx); err != nil {
 			return err
@@ -158,8 +162,52 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 		if err == nil && tag.RowsAffected() == 0 {
 			err = fmt.Errorf("the peer was asked for something else meanwhile")
 		}
+		taken = err == nil
 		return err
 	})
+	return taken && err == nil, err
+}
+
+// How often a peer that commands may name tasks that are not known here, after one restore: each takes rows, and those that are told to
+// it as lost a signed message each. What it has really asked for since the backup is less, but on a host that has run a million agents since.
+const maxUnknown, maxLost = 1_000_000, 10_000
+
+// A TooManyRecalled is that a peer has named more tasks than may be. Nothing of the page that did so was taken in.
+type TooManyRecalled struct {
+	what string
+	most int
+}
+
+func (e *TooManyRecalled) Error() string {
+	return fmt.Sprintf("this instance was restored from a backup, and the peer has named more than %d tasks since that are not known here%s", e.most, e.what)
+}
+
+// CountRecalled counts, inside a [DB.Recall], how many tasks a page names that are not known here, and how many of them are told to the
+// peer as lost.
+func (tx *Tx) CountRecalled(ctx context.Context, conn string, unknown, lost int) error {
+	if unknown == 0 {
+		return nil
+	}
+	err := tx.QueryRow(ctx, `UPDATE sequences SET recalled_unknown = recalled_unknown + $2, recalled_lost = recalled_lost + $3 WHERE conn = $1 RETURNING recalled_unknown, recalled_lost`,
+		conn, unknown, lost).Scan(&unknown, &lost)
+	switch {
+	case err != nil:
+		return fmt.Errorf("counting tasks that were recalled and are not known: %w", err)
+	case lost > maxLost:
+		return &TooManyRecalled{", and have not ended", maxLost}
+	case unknown > maxUnknown:
+		return &TooManyRecalled{"", maxUnknown}
+	}
+	return nil
+}
+
+// forgiveRecalled lets a peer name as many once more.
+func forgiveRecalled(ctx context.Context, tx *Tx, conn string) error {
+	_, err := tx.Exec(ctx, `UPDATE sequences SET recalled_unknown = 0, recalled_lost = 0 WHERE conn = $1 AND recalled_unknown > 0`, conn)
+	if err != nil {
+		return fmt.Errorf("letting the peer name more tasks: %w", err)
+	}
+	return nil
 }
 
 // settle lets what was held back go on.

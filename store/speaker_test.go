@@ -33,7 +33,8 @@ func TestWhatAnEndedKeySaysHasNoEffect(t *testing.T) {
 			return err
 		},
 		"what was said": func(ctx context.Context, s *storetest.Side) error {
-			return s.DB.Recall(ctx, s.Peer, &commands.Recalled{From: 7, Through: 9, Done: true}, func(context.Context, *store.Tx) error { return nil })
+			_, err := s.DB.Recall(ctx, s.Peer, &commands.Recalled{From: 7, Through: 9, Done: true}, func(context.Context, *store.Tx) error { return nil })
+			return err
 		},
 		"void numbers": func(ctx context.Context, s *storetest.Side) error {
 			return s.DB.CloseVoid(ctx, s.Peer, []commands.Range{{From: 3, To: 4}})

@@ -53,6 +53,9 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	for _, s := range list {
 		r.sort(conn, s)
 	}
+	if err := tx.CountRecalled(ctx, conn, len(list)-len(here), len(r.lost)); err != nil {
+		return err
+	}
 	if len(r.lost) > 0 {
 		if err := b.moved(ctx, tx, r.lost); err != nil {
 			return err

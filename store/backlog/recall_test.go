@@ -22,15 +22,27 @@ func (s scene) restored() {
 	require.True(s, restored)
 }
 
+// restoredAgain is restored once more.
+func (s scene) restoredAgain() {
+	restored, err := s.DB.BeginIncarnation(s.Context(), []string{"a still later one"}, "the one after")
+	require.NoError(s, err)
+	require.True(s, restored)
+}
+
 // recall lets the peer answer what it is asked.
 func (s scene) recall(list ...commands.TaskStanding) {
 	n, err := s.DB.Numbering(s.Context(), s.Conn.ID, false, nil)
 	require.NoError(s, err)
 	require.Positive(s, n.Recall, "it asks")
-	r := &commands.Recalled{From: n.Recall, Through: n.Recall, Done: true, Tasks: list}
-	require.NoError(s, s.DB.Recall(s.Context(), s.Peer, r, func(ctx context.Context, tx *store.Tx) error {
-		return s.backlog.Recall(ctx, tx, s.Conn.ID, list)
-	}))
+	require.NoError(s, s.page(commands.Recalled{From: n.Recall, Through: n.Recall, Done: true, Tasks: list}))
+}
+
+// page lets the peer say one page of its answer.
+func (s scene) page(r commands.Recalled) error {
+	_, err := s.DB.Recall(s.Context(), s.Peer, &r, func(ctx context.Context, tx *store.Tx) error {
+		return s.backlog.Recall(ctx, tx, s.Conn.ID, r.Tasks)
+	})
+	return err
 }
 
 func (s scene) claim() []backlog.Claimed {

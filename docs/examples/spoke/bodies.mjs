@@ -68,7 +68,8 @@ const code = ["string", (s) => /^([A-Z][A-Z0-9_]{0,63})?$/.test(s)];
 const levels = ["", "unmet", "none", "bubble", "landlock", "user", "user+bubble", "user+landlock"];
 const history = object({ base: count, from: count, until: free("integer"), sha256: free("string") });
 const recalled = object({ from: count, through: count, done: flag, tasks: list(object({ task: id, command: id, sha256: free("string"), attempt: count, state: free("string"),
-  reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag, over: flag, word: count })), orders: list(free("string")) });
+  reason: free("string"), outcome: free("string"), code: free("integer"), ended: count, comes: flag, over: flag, word: count })), orders: list(free("string")) },
+  (r, covered = r.through - r.from + 1) => covered >= (r.done ? 0 : 1) && Math.max(r.tasks.length, r.orders.length) <= Math.min(covered, 128));
 const refused = list(object({ seq: count, code }), (l) => l.length <= 64);
 const ranges = list(object({ from: count, to: count }), (l) => l.length <= 256 && l.every((r, i) => r.from <= r.to && r.from > (l[i - 1]?.to ?? 0)));
 const numbering = object({ sent: count, base: count, stored: object(numbers), digest: history, ask: list(count, (l) => l.length <= 256),

@@ -1,0 +1,98 @@
+package backlog_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// What a peer recalls of tasks that are not known here takes rows, and what it has lost a signed message each. So nobody fills a disk with
+// tasks that there never were: a page that goes over the bound is not taken in, and the question stays.
+func TestTasksThatNobodyKnowsAreBounded(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, "main")}
+	known := s.asked().Spawn.Task
+	s.restored()
+	from := int64(s.Count(t, `SELECT recall_from FROM sequences`))
+	page := func(state commands.State, tasks ...string) error {
+		r := commands.Recalled{From: from, Through: from + 127}
+		for _, task := range tasks {
+			r.Tasks = append(r.Tasks, commands.TaskStanding{Task: task, Attempt: 1, State: state, Code: -1})
+		}
+		err := s.page(r)
+		if err == nil {
+			from += 128
+		}
+		return err
+	}
+	two := func() []string { return []string{known, storetest.NewID(), storetest.NewID()} }
+	counted := func() [2]int {
+		return [2]int{s.Count(t, `SELECT recalled_unknown FROM sequences`), s.Count(t, `SELECT recalled_lost FROM sequences`)}
+	}
+
+	require.NoError(t, page(commands.Queued, known))
+	require.Equal(t, [2]int{0, 0}, counted(), "what is known costs nothing")
+	require.NoError(t, page(commands.Running, two()...))
+	require.NoError(t, page(commands.Completed, two()[1:]...))
+	require.Equal(t, [2]int{4, 2}, counted())
+
+	for name, c := range map[string]struct {
+		state   commands.State
+		unknown int
+		lost    int
+	}{
+		"of tasks":         {commands.Completed, 999_999, 0},
+		"of tasks in vain": {commands.Running, 9_999, 9_999},
+	} {
+		s.exec(`UPDATE sequences SET recalled_unknown = $1, recalled_lost = $2`, c.unknown, c.lost)
+		rows := s.Count(t, `SELECT count(*) FROM recalled`)
+		sent := s.Count(t, `SELECT count(*) FROM outbox`)
+		var many *store.TooManyRecalled
+
+		require.ErrorAs(t, page(c.state, two()[1:]...), &many, name)
+
+		require.Equal(t, rows, s.Count(t, `SELECT count(*) FROM recalled`), name)
+		require.Equal(t, sent, s.Count(t, `SELECT count(*) FROM outbox`), name)
+		require.Equal(t, [2]int{c.unknown, c.lost}, counted(), name)
+		require.EqualValues(t, from, s.Count(t, `SELECT recall_from FROM sequences`), name)
+		require.NoError(t, page(c.state, two()[:2]...), "up to the bound: %s", name)
+	}
+
+	change := func(to store.ConnState, by string) {
+		_, err := s.DB.SetConnectionState(t.Context(), s.Conn.ID, to, "so it is", by, nil)
+		require.NoError(t, err)
+	}
+	change(store.Suspended, "lease")
+	_, err := s.DB.ResumeConnection(t.Context(), s.Conn.ID, "lease", "heard again", "lease")
+	require.NoError(t, err)
+	require.Equal(t, [2]int{10_000, 10_000}, counted(), "what the peer can bring about itself lets it name no more")
+	change(store.Suspended, "self")
+	change(store.Active, "uid:0")
+	require.Equal(t, [2]int{0, 0}, counted())
+	require.NoError(t, page(commands.Running, two()...))
+	s.restoredAgain()
+	require.Equal(t, [2]int{0, 0}, counted(), "it is counted from each restore on")
+}
+
+// A peer recalls what it was told. What it was not told, it makes up.
+func TestNothingIsRecalledThatWasNeverSaid(t *testing.T) {
+	t.Parallel()
+	side := newSide(t)
+	s := scene{t, side, boardOf(t, side, "main")}
+	s.asked()
+	s.restored()
+	from, last := int64(s.Count(t, `SELECT recall_from FROM sequences`)), int64(s.Count(t, `SELECT last FROM sequences`))
+	require.Less(t, from, last)
+
+	err := s.page(commands.Recalled{From: from, Through: last + 1})
+
+	require.Equal(t, commands.Validation, commands.CodeOf(err))
+	require.EqualValues(t, from, s.Count(t, `SELECT recall_from FROM sequences`))
+	require.NoError(t, s.page(commands.Recalled{From: from, Through: last}))
+	require.EqualValues(t, last+1, s.Count(t, `SELECT recall_from FROM sequences`))
+}
