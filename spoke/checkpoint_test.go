@@ -1,8 +1,8 @@
 package spoke_test
 
 import (
-	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,6 +15,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // What an agent keeps is in a file that only it reads, for the attempt that follows the loss of this one, at the level that the agent has.
@@ -22,10 +23,7 @@ func TestTheNextAttemptGetsTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	m := confined(t, "")
 	s := m.Spokes["attic"]
-	order := hub.SpawnRequest{Spoke: "attic", Spawn: shell(`echo "session:$SPAWNMESH_SESSION"; cat "${SPAWNMESH_CHECKPOINT:-/dev/null}"; sleep 600`)}
-	order.Spawn.OnLoss, order.Spawn.MaxRetries = commands.LossReruns, 3
-	task := m.Order(t, order)
-	m.Await(t, task, commands.Running)
+	task := resumable(t, m)
 	c := doorOf(s, task, 1)
 	keep := func(data string) error { return c.Send(t.Context(), "PUT", "/v1/checkpoint", []byte(data), nil) }
 	require.NoError(t, keep("old"))
@@ -40,18 +38,8 @@ func TestTheNextAttemptGetsTheCheckpoint(t *testing.T) {
 	shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
 	m.Stop(t, "attic")
 	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
-	s.Exec(t, `UPDATE tasks SET not_before = NULL`)
 	m.Start(t, "attic")
-	require.Eventually(t, func() bool {
-		s.Exec(t, `UPDATE due SET at = now()`)
-		return s.Count(t, `SELECT count(*) FROM leases WHERE task = $1 AND attempt = 2 AND started_at IS NOT NULL`, task) == 1
-	}, meshtest.Patience, 50*time.Millisecond)
-
-	out := filepath.Join(s.Dir, "agents", task, "2", "control", "stdout")
-	require.Eventually(t, func() bool {
-		raw, _ := os.ReadFile(out)
-		return bytes.Equal(raw, []byte("session:abc-1\nnew\x00\xff\n"))
-	}, meshtest.Patience, 50*time.Millisecond)
+	resumes(t, s, task, "session:abc-1\nnew\x00\xff\n")
 	require.Equal(t, commands.StaleAttempt, commands.CodeOf(func() error {
 		c := doorOf(s, task, 2)
 		s.Exec(t, `UPDATE leases SET epoch = epoch + 1 WHERE task = $1`, task)
@@ -61,6 +49,64 @@ func TestTheNextAttemptGetsTheCheckpoint(t *testing.T) {
 	kept, err := filepath.Glob(filepath.Join(s.Dir, "checkpoints", task, "*"))
 	require.NoError(t, err)
 	require.Equal(t, files, kept, "what is said too late takes nothing away")
+}
+
+// resumable orders an agent that writes which session and checkpoint it was given, and that runs again where it is lost.
+func resumable(t *testing.T, m *meshtest.Mesh) (task string) {
+	t.Helper()
+	order := hub.SpawnRequest{Spoke: "attic", Spawn: shell(`echo "session:$SPAWNMESH_SESSION"; cat "${SPAWNMESH_CHECKPOINT:-/dev/null}"; sleep 600`)}
+	order.Spawn.OnLoss, order.Spawn.MaxRetries = commands.LossReruns, 3
+	task = m.Order(t, order)
+	m.Await(t, task, commands.Running)
+	return task
+}
+
+// resumes waits until the second attempt of a task was given what out says; its back-off is not waited for.
+func resumes(t *testing.T, s *meshtest.Spoke, task, out string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.Exec(t, `UPDATE due SET at = now()`)
+		return s.Count(t, `SELECT count(*) FROM leases WHERE task = $1 AND attempt = 2 AND started_at IS NOT NULL`, task) == 1
+	}, meshtest.Patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool {
+		raw, _ := os.ReadFile(filepath.Join(s.Dir, "agents", task, "2", "control", "stdout"))
+		return string(raw) == out
+	}, meshtest.Patience, 50*time.Millisecond)
+}
+
+// After a restart of its host an agent is known to be gone, whoever has its pid now, and the next attempt gets its last checkpoint.
+func TestTheNextAttemptAfterARebootGetsTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := resumable(t, m)
+	c := doorOf(s, task, 1)
+	require.NoError(t, c.Send(t.Context(), "PUT", "/v1/checkpoint", []byte("a quarter"), nil))
+	require.NoError(t, c.Send(t.Context(), "PUT", "/v1/checkpoint", []byte("half of it"), nil))
+	require.NoError(t, c.Do(t.Context(), "PUT", "/v1/session", door.Session{ID: "abc-1"}, nil))
+	shim, agent := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task), s.Count(t, `SELECT pid FROM sessions WHERE task = $1`, task)
+	m.Stop(t, "attic")
+	for _, pid := range []int{shim, -agent} { // nothing outlives the kernel
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	stranger := exec.Command("sleep", "600") // a process of this run of the kernel that has the number of the shim, and began as long after its start
+	require.NoError(t, stranger.Start())
+	defer func() { _, _ = stranger.Process.Kill(), stranger.Wait() }()
+	now, err := tree.ReadProcess(stranger.Process.Pid)
+	require.NoError(t, err)
+	s.Exec(t, `UPDATE sessions SET boot_id = 'earlier', pid = $2, shim_pid = $2, shim_start = $3 WHERE task = $1`, task, now.Pid, now.Start)
+
+	m.Start(t, "attic")
+
+	resumes(t, s, task, "session:abc-1\nhalf of it")
+	meshtest.Await(t, "the end of the first attempt at the hub", func() bool { return len(m.Agent(t, task).Attempts) == 1 })
+	end := m.Agent(t, task).Attempts[0]
+	require.Equal(t, commands.Interrupted, end.Outcome)
+	require.Contains(t, end.Exit.Error, "the host was restarted")
+	require.NoError(t, syscall.Kill(stranger.Process.Pid, 0), "what has its number is left alone")
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
+	m.Wait(t, task)
+	m.Check(t)
 }
 
 // While the database answers with an error nothing of what an agent wants to keep stays on the disk, and what counts does. What is
