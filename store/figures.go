@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // An Outbox is what of the messages to one peer is not confirmed.
@@ -83,14 +85,36 @@ func (db *DB) Migrated(ctx context.Context) error {
 // hungAfter is how long a try may wait before the server is asked whether it is there.
 const hungAfter = 5 * time.Second
 
-// try runs fn, and notes what it tells of the server. A server that hangs gives no error: fn may
-// wait for as long as its caller does.
+// errHangs is why a try is given up that waits for a server which takes no connection either.
+var errHangs = errors.New("the database server hangs")
+
+// try runs fn, and notes what it tells of the server. A server that hangs gives no error: fn would wait for as long as its caller
+// does, so it is given up after outageLimit.
 func (db *DB) try(ctx context.Context, fn func(context.Context) error) error {
-	ask := time.AfterFunc(hungAfter, db.askServer)
-	defer ask.Stop()
-	err := fn(ctx)
+	trying, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	watch := time.AfterFunc(hungAfter, func() { db.watch(trying, giveUp) })
+	defer watch.Stop()
+	err := fn(trying)
+	if err != nil && context.Cause(trying) == errHangs {
+		err = fmt.Errorf("%w: %w", errHangs, err)
+	}
 	db.noteServer(ctx, err)
 	return err
+}
+
+// watch asks the server now and then, while a try waits.
+func (db *DB) watch(trying context.Context, giveUp context.CancelCauseFunc) {
+	for began := time.Now(); ; {
+		db.askServer()
+		if db.away.Load() && time.Since(began) >= outageLimit-hungAfter {
+			giveUp(errHangs)
+			return
+		}
+		if wait.For(trying, hungAfter) != nil {
+			return
+		}
+	}
 }
 
 // askServer asks a server that has let a try wait, over a connection of its own: the try may wait
@@ -105,6 +129,7 @@ func (db *DB) askServer() {
 	conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
 	if err == nil {
 		err = conn.Close(ctx)
+		db.away.Store(false)
 	}
 	if outage(err) {
 		db.lostServer()

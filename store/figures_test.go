@@ -88,6 +88,17 @@ func TestAnOutageCountsOnce(t *testing.T) {
 			require.Equal(t, outage+1, db.Outages())
 		}
 	})
+	t.Run("nobody waits for ever", func(t *testing.T) {
+		t.Parallel()
+		p, db := open(t)
+		end := sync.OnceFunc(p.Hang())
+		t.Cleanup(end)
+		require.ErrorContains(t, now(db, 5*time.Minute), "the database server hangs")
+		require.Error(t, db.Audit(t.Context(), store.AuditRow{Actor: "test", Action: "test"}))
+		end()
+		require.NoError(t, now(db, time.Minute))
+		require.Equal(t, int64(1), db.Outages())
+	})
 	t.Run("one that is away", func(t *testing.T) {
 		t.Parallel()
 		p, db := open(t)
