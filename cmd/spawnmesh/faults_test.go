@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,6 +97,43 @@ func TestACircleIsFailedByWhoStartsWithIt(t *testing.T) {
 		require.Contains(t, h.do("backlog", "audit", key), "these tasks wait for each other: A, B")
 	}
 	require.Equal(t, "queued", task("C").State)
+}
+
+// While the database of a hub does not answer, nothing is accepted and callers are told; after about a minute the log has one alarm.
+// What ran meanwhile is told when it is back, and nothing was lost.
+func TestADatabaseThatStandsStill(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	g := newGate(t)
+	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait()+"; echo done")
+	h.runs(id)
+	servers := processesOf(t, h.dir)
+	resume := func() {
+		for _, pid := range servers {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+	t.Cleanup(resume)
+	for _, pid := range servers {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+
+	refused := h.run("", "spawn", "--spoke", "attic", "--", "true")
+	g.open(t)
+
+	require.NotZero(t, refused.code)
+	require.Contains(t, refused.err, "database")
+	require.NotZero(t, h.run("", "health").code)
+	require.NoError(t, fleet.Poll(t.Context(), 4*time.Minute, "waiting for the alarm", func() (bool, error) {
+		return strings.Contains(m.Hub.LastWords(), "level=ERROR"), nil
+	}))
+	resume()
+	v := h.ends(id)
+	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+	require.Equal(t, "done\n", resultOf(v).Stdout.Tail)
+	require.Equal(t, "hi\n", resultOf(h.ends(h.spawn("--spoke", "attic", "--", "echo", "hi"))).Stdout.Tail)
+	require.Zero(t, h.run("", "health").code)
 }
 
 // processesOf are those of the database server of an instance, the first of them first.
