@@ -37,7 +37,7 @@ const (
 	Ambiguous       Code = "AMBIGUOUS"         // a prefix or a name fits more than one
 	NoSpoke         Code = "NO_SPOKE"          // nothing can run it
 	Unreachable     Code = "UNREACHABLE"       // the other side cannot be reached
-	StoreDown       Code = "STORE"             // cannot store, so nothing was accepted
+	StoreDown       Code = "STORE"             // cannot store, so nothing was accepted, or may have been where the text says so
 	StaleAttempt    Code = "STALE_ATTEMPT"     // a fence that no longer holds the task
 	Cycle           Code = "DEPENDENCY_CYCLE"  // the edge would close a circle
 	OverBudget      Code = "OVER_BUDGET"       // a budget that refuses new work is spent

@@ -25,7 +25,7 @@ func (db *DB) CheckAuditTail(ctx context.Context, identity *signing.Signer, most
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback(context.WithoutCancel(ctx)) // nothing was written
+		defer func() { _ = within(context.WithoutCancel(ctx), tx.Rollback) }() // nothing was written
 		c, err := newestCheckpoint(ctx, tx, identity)
 		if err != nil || c.Size == 0 {
 			return err

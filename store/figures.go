@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // An Outbox is what of the messages to one peer is not confirmed.
@@ -81,82 +77,3 @@ func (db *DB) Migrated(ctx context.Context) error {
 	}
 	return err
 }
-
-// hungAfter is how long a try may wait before the server is asked whether it is there.
-const hungAfter = 5 * time.Second
-
-// errHangs is why a try is given up that waits for a server which takes no connection either.
-var errHangs = errors.New("the database server hangs")
-
-// try runs fn, and notes what it tells of the server. A server that hangs gives no error: fn would wait for as long as its caller
-// does, so it is given up after outageLimit.
-func (db *DB) try(ctx context.Context, fn func(context.Context) error) error {
-	trying, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	watch := time.AfterFunc(hungAfter, func() { db.watch(trying, giveUp) })
-	defer watch.Stop()
-	err := fn(trying)
-	if err != nil && context.Cause(trying) == errHangs {
-		err = fmt.Errorf("%w: %w", errHangs, err)
-	}
-	db.noteServer(ctx, err)
-	return err
-}
-
-// watch asks the server now and then, while a try waits.
-func (db *DB) watch(trying context.Context, giveUp context.CancelCauseFunc) {
-	for began := time.Now(); ; {
-		db.askServer()
-		if db.away.Load() && time.Since(began) >= outageLimit-hungAfter {
-			giveUp(errHangs)
-			return
-		}
-		if wait.For(trying, hungAfter) != nil {
-			return
-		}
-	}
-}
-
-// askServer asks a server that has let a try wait, over a connection of its own: the try may wait
-// for somebody else.
-func (db *DB) askServer() {
-	if db.asking.Swap(true) {
-		return
-	}
-	defer db.asking.Store(false)
-	ctx, done := context.WithTimeout(context.Background(), hungAfter)
-	defer done()
-	conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
-	if err == nil {
-		err = conn.Close(ctx)
-		db.away.Store(false)
-	}
-	if outage(err) {
-		db.lostServer()
-	}
-}
-
-// noteServer notes by err whether the server answers, could not be reached, or went away. That the
-// caller had no more time says nothing of the server.
-func (db *DB) noteServer(ctx context.Context, err error) {
-	_, refused := errors.AsType[*pgconn.ConnectError](err)
-	_, said := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case refused || outage(err):
-		if ctx.Err() == nil {
-			db.lostServer()
-		}
-	case err == nil || said:
-		db.away.Store(false)
-	}
-}
-
-// lostServer counts an outage, once until the server answers.
-func (db *DB) lostServer() {
-	if !db.away.Swap(true) {
-		db.outages.Add(1)
-	}
-}
-
-// Outages says how often the database could not be reached, went away or hung, since it was opened.
-func (db *DB) Outages() int64 { return db.outages.Load() }

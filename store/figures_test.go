@@ -1,12 +1,8 @@
 package store_test
 
 import (
-	"context"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -54,69 +50,4 @@ func TestTheSchemaIsThisProgramsOrIsNamed(t *testing.T) {
 	require.NoError(t, p.Hub.Exec(`INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`))
 
 	require.ErrorContains(t, p.Hub.DB.Migrated(t.Context()), "the database has schema 9999")
-}
-
-// A server that hangs is an outage like any other: it counts once, whoever waits for it and however
-// long. That a statement takes long is none.
-func TestAnOutageCountsOnce(t *testing.T) {
-	t.Parallel()
-	open := func(t *testing.T) (*storetest.Proxy, *store.DB) {
-		p := storetest.NewProxy(t, storetest.URL(t))
-		return p, storetest.OpenSide(t, p.URL, 1, 2, 4).DB
-	}
-	now := func(db *store.DB, most time.Duration) error {
-		ctx, done := context.WithTimeout(t.Context(), most)
-		defer done()
-		_, err := db.Now(ctx)
-		return err
-	}
-	t.Run("a server that hangs", func(t *testing.T) {
-		t.Parallel()
-		p, db := open(t)
-		for outage := range int64(2) {
-			end := sync.OnceFunc(p.Hang())
-			t.Cleanup(end)
-			first := make(chan error, 1)
-			go func() { first <- now(db, time.Minute) }()
-			for began := time.Now(); db.Outages() == outage; {
-				require.Error(t, now(db, 100*time.Millisecond))
-				require.Less(t, time.Since(began), 30*time.Second)
-			}
-			require.Error(t, now(db, 100*time.Millisecond))
-			end()
-			require.NoError(t, <-first)
-			require.Equal(t, outage+1, db.Outages())
-		}
-	})
-	t.Run("nobody waits for ever", func(t *testing.T) {
-		t.Parallel()
-		p, db := open(t)
-		end := sync.OnceFunc(p.Hang())
-		t.Cleanup(end)
-		require.ErrorContains(t, now(db, 5*time.Minute), "the database server hangs")
-		require.Error(t, db.Audit(t.Context(), store.AuditRow{Actor: "test", Action: "test"}))
-		end()
-		require.NoError(t, now(db, time.Minute))
-		require.Equal(t, int64(1), db.Outages())
-	})
-	t.Run("one that is away", func(t *testing.T) {
-		t.Parallel()
-		p, db := open(t)
-		p.Away(true)
-		p.Cut(p.Commits() + 1)
-		_ = db.Audit(t.Context(), store.AuditRow{Actor: "test", Action: "test"}) // its connection ends
-		require.Error(t, now(db, time.Second))
-		p.Away(false)
-		require.NoError(t, now(db, time.Minute))
-		require.Equal(t, int64(1), db.Outages())
-	})
-	t.Run("a statement that takes long", func(t *testing.T) {
-		t.Parallel()
-		_, db := open(t)
-		require.NoError(t, db.Read(t.Context(), "sleeping", func(ctx context.Context, conn *pgxpool.Conn) error {
-			_, err := conn.Exec(ctx, `SELECT pg_sleep(6)`)
-			return err
-		}))
-		require.Zero(t, db.Outages())
-	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -23,7 +24,7 @@ import (
 
 // DB is one instance's database.
 type DB struct {
-	pool    *pgxpool.Pool
+	pool    watchedPool
 	self    signing.InstanceID
 	signer  *signing.Signer
 	ring    *signing.Ring
@@ -40,9 +41,9 @@ type DB struct {
 
 	inbox inboxRoom
 
-	outages atomic.Int64 // times that the server was lost
-	away    atomic.Bool  // it is
-	asking  atomic.Bool  // somebody asks it whether it is there
+	outages atomic.Int64       // times that the server was lost
+	away    atomic.Bool        // it is
+	asking  singleflight.Group // asks it whether it is there
 }
 
 // A Tracer is told of every statement.
@@ -80,9 +81,11 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	}
 	db := &DB{self: c.Self, signer: c.Signer, ring: c.Ring, sealing: c.Sealing, told: make(chan struct{}, 1)}
 	pc.ConnConfig.OnNotification = db.heard
-	if db.pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
 		return nil, fmt.Errorf("opening the database: %w", err)
 	}
+	db.pool = watchedPool{pool, db}
 	if err := db.open(ctx, c.URL); err != nil {
 		db.pool.Close()
 		return nil, err
@@ -236,7 +239,7 @@ func outage(err error) bool {
 		return true
 	}
 	_, network := errors.AsType[net.Error](err)
-	return network || errors.Is(err, errHangs) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, driver.ErrBadConn) || strings.Contains(err.Error(), "conn closed")
 }
 

@@ -199,11 +199,15 @@ func (tx *Tx) commit(ctx context.Context) error {
 	return tx.sendLast(ctx, &pgx.Batch{})
 }
 
-// end rolls back what was not committed. A connection whose commit is unknown is given up.
+// end rolls back what was not committed. A connection whose commit is unknown is given up, and one whose server does not answer.
 func (tx *Tx) end(ctx context.Context, err error) error {
 	if tx.conn.Conn().PgConn().TxStatus() != 'I' && !tx.conn.Conn().IsClosed() {
-		if _, again := tx.conn.Exec(context.WithoutCancel(ctx), "rollback"); again != nil {
-			_ = tx.conn.Conn().Close(context.WithoutCancel(ctx))
+		rollback := func(ctx context.Context) error {
+			_, err := tx.conn.Exec(ctx, "rollback")
+			return err
+		}
+		if within(context.WithoutCancel(ctx), rollback) != nil {
+			closeSoon(ctx, tx.conn.Conn())
 		}
 	}
 	return err

@@ -14,7 +14,16 @@ import (
 )
 
 // ErrCommitUnknown is in the error of what may have happened. Any other error of a transaction says that nothing has.
-var ErrCommitUnknown = errors.New("the database did not answer the commit, so it may have happened")
+var ErrCommitUnknown error = commitUnknown{}
+
+type commitUnknown struct{}
+
+func (commitUnknown) Error() string {
+	return "the database did not answer the commit, so it may have happened"
+}
+
+// MayHaveHappened is true: whoever answers a caller must not say that nothing was done.
+func (commitUnknown) MayHaveHappened() bool { return true }
 
 // unknownCommit is a transaction whose commit went out and was not answered.
 type unknownCommit struct {

@@ -27,7 +27,7 @@ const (
 	betweenNotifications = time.Second
 	// unheard is how often a watcher is called while its session cannot listen.
 	unheard = 2 * time.Second
-	// notifyPatience bounds each step of sending and receiving notifications.
+	// notifyPatience bounds each step of sending and receiving notifications, and each end of what is not needed any more.
 	notifyPatience = 5 * time.Second
 )
 

@@ -243,6 +243,10 @@ func explain(err error) error {
 	if commands.CodeOf(err) != commands.Internal || !outage(err) {
 		return err
 	}
+	if maybe, ok := errors.AsType[unknownOutcome](err); ok && maybe.MayHaveHappened() {
+		return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; what was asked may have been done all the same",
+			Hint: "look whether it was, or ask again with the same id or idempotency key: nothing is done twice then", Err: err}
+	}
 	return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; nothing was accepted",
 		Hint: "look at its log and its Postgres, then try again", Err: err}
 }
@@ -251,6 +255,12 @@ func explain(err error) error {
 type sqlError interface {
 	error
 	SQLState() string
+}
+
+// unknownOutcome is the error of what may have happened, as of a commit that was not answered.
+type unknownOutcome interface {
+	error
+	MayHaveHappened() bool
 }
 
 // readOnly is what a server answers that takes no changes now.

@@ -33,6 +33,22 @@ func TestWhichAnswersOfADatabaseAreAnOutage(t *testing.T) {
 	require.Equal(t, commands.NotFound, commands.CodeOf(explain(commands.Refuse(commands.NotFound, "no"))), "what is decided is no outage")
 }
 
+// maybe is the error of a commit that was not answered, as the store has it.
+type maybe struct{ error }
+
+func (maybe) MayHaveHappened() bool { return true }
+
+// Of a commit that was not answered it is not said that nothing was accepted: who asks again without the same id would do it twice.
+func TestWhatMayHaveHappenedIsSaid(t *testing.T) {
+	t.Parallel()
+	p := ProblemOf(fmt.Errorf("ordering: %w: %w", maybe{errors.New("no answer")}, io.EOF))
+	require.Equal(t, string(commands.StoreDown), p.Code)
+	require.Contains(t, p.Detail, "may have been done all the same")
+	require.Contains(t, p.Hint, "ask again with the same id or idempotency key")
+	p = ProblemOf(fmt.Errorf("ordering: %w", io.EOF))
+	require.Contains(t, p.Detail, "nothing was accepted")
+}
+
 // What may be tried again without a change is 503.
 func TestWhatMayBeTriedAgainIsUnavailable(t *testing.T) {
 	t.Parallel()
