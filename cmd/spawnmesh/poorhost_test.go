@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -48,4 +49,16 @@ func TestHostsThatGiveLittle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where there is no memory for it a hub ends before it has begun anything: its directory is not there, and the next start is the first.
+func TestAHostWithoutMemoryStartsNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "hub")
+
+	err := exec.CommandContext(t.Context(), "/bin/sh", "-c", `ulimit -v 65536; exec "$0" hub run --data-dir "$1"`, program, dir).Run()
+
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.NoDirExists(t, dir)
 }

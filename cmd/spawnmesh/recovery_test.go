@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -76,9 +77,11 @@ func ignoreAbsent(err error) error {
 
 // A spoke that is stopped for longer than its lease has lost its agent: the agent's
 // own shim ends all of it. Resumed, the spoke runs the next attempt, and nothing of
-// the one before is written or left.
+// the one before is written or left. SPAWNMESH_STOPPED is how long it stays stopped beyond that.
 func TestASpokeThatIsStoppedBeyondItsLease(t *testing.T) {
 	t.Parallel()
+	stopped, err := time.ParseDuration(cmp.Or(os.Getenv("SPAWNMESH_STOPPED"), "0s"))
+	require.NoError(t, err)
 	m := startMesh(t, "--lease", "2s")
 	h := hand{t: t, dir: m.Hub.Dir}
 	out := filepath.Join(t.TempDir(), "out")
@@ -102,6 +105,7 @@ func TestASpokeThatIsStoppedBeyondItsLease(t *testing.T) {
 	require.NoError(t, attic.Signal(syscall.SIGSTOP))
 	t.Cleanup(func() { _ = attic.Signal(syscall.SIGCONT) }) // it has ended where the test has
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the end of the tree", strays(0)))
+	time.Sleep(stopped)
 	require.NoError(t, attic.Signal(syscall.SIGCONT))
 
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the second attempt", wrote("2")))
