@@ -327,7 +327,8 @@ func (ws *Workspace) audit(tx *store.Tx, action, object, code, why string) {
 
 // CompleteMany ends many attempts well in one transaction, and answers for each
 // whether its fence still held. It is for workers that claim in batches, and one
-// round trip.
+// round trip. Programs that link this package have it, and the benchmarks: no
+// operation of the API does, and a spoke ends tasks by [Backlog.Record].
 func (ws *Workspace) CompleteMany(ctx context.Context, fences []Fence) ([]bool, error) {
 	held := make([]bool, len(fences))
 	list := make([]closing, len(fences))
