@@ -28,6 +28,8 @@ func WhyHere(v AgentView, at Host) []commands.WhyReason {
 		w.endedHere(at)
 	case v.State == commands.Queued:
 		w.waitsHere(at)
+	case len(at.recalls()) > 0:
+		w.list = at.recalls()
 	case at.Lease != nil && !at.Runs:
 		w.leftHere(at)
 	default:
@@ -38,6 +40,11 @@ func WhyHere(v AgentView, at Host) []commands.WhyReason {
 		w.add(commands.CauseState, nil, commands.Line("resume", commands.ShortID(w.Task)), "%s", said)
 	}
 	return w.list
+}
+
+// recalls are the reasons of what waits until its hub has said what became of it before a restore.
+func (h Host) recalls() []commands.WhyReason {
+	return slices.DeleteFunc(slices.Clone(h.Reasons), func(r commands.WhyReason) bool { return r.Code != commands.CauseHistories })
 }
 
 func (w *whyAgent) endedHere(at Host) {

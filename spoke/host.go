@@ -184,6 +184,8 @@ func (d Desk) Why(ctx context.Context, text, actor string, brief bool) (backlog.
 		return why, err
 	case why.Task.State == commands.AwaitingInput:
 		return why, d.asks(ctx, &why)
+	case d.live != nil && d.live.awaits(why.Task.ID):
+		return why, d.awaitsRecall(ctx, &why)
 	case why.Task.State != commands.Queued:
 		return why, nil
 	}
@@ -211,6 +213,17 @@ func (d Desk) asks(ctx context.Context, why *backlog.Why) error {
 		})...)
 	}
 	return err
+}
+
+// awaitsRecall says, in place of who holds an agent, that its hub has not said yet what became of it.
+func (d Desk) awaitsRecall(ctx context.Context, why *backlog.Why) error {
+	a, err := d.backlog.Agent(ctx, why.Task.ID)
+	if err != nil {
+		return err
+	}
+	why.Reasons = []commands.WhyReason{{Code: commands.CauseHistories, Fix: commands.Line("kill", commands.ShortID(a.Task)),
+		Text: fmt.Sprintf("this spoke was restored from a backup and has nothing of attempt %d; the attempt ends when %s has said all that became of its work, and takes no slot until then", a.Attempt, a.Hub)}}
+	return nil
 }
 
 // judge adds what the policy has against an agent that it let in when it was another one: where it

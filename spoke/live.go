@@ -48,20 +48,22 @@ type run struct {
 	overrun overrun
 	left    []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
 	kills   chan backlog.KillRun
-	pausing bool          // its agent is to stand still
-	words   int           // how often that was said
-	turned  wait.Signal   // sent when it was
-	proven  chan struct{} // closed when its start is recorded, or could not be
-	lost    chan struct{} // closed when the fence no longer holds
-	leave   chan struct{} // closed when this process stops
+	pausing bool              // its agent is to stand still
+	words   int               // how often that was said
+	turned  wait.Signal       // sent when it was
+	proven  chan struct{}     // closed when its start is recorded, or could not be
+	lost    chan struct{}     // closed when the fence no longer holds
+	leave   chan struct{}     // closed when this process stops
+	told    chan backlog.Past // for what its hub recalls, while it has no process and waits for that; else nil
 }
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state, agent, adopted, left, said, pausing and words, and missed
+	mu        sync.Mutex // guards byTask and the attempts' state, agent, adopted, left, said, pausing, words and told, and the rest
 	byTask    map[string]*run
 	missed    map[string]missedPause // by task
 	abandoned bool
+	looking   bool   // for what hubs recall
 	added     func() // called after each addition; set before the first
 }
 
@@ -95,10 +97,16 @@ func (l *live) get(task string) *run {
 	return l.byTask[task]
 }
 
-func (l *live) count() int {
+// count counts the slots in use: what waits for its hub to recall what became of it has no process, and takes none.
+func (l *live) count() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.byTask)
+	for _, r := range l.byTask {
+		if r.told == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // isolationOf is what the agent of a task is confined by, "" where none is live.

@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -125,32 +124,6 @@ func (s *Spoke) standStill(ctx context.Context, r *run) {
 	}
 	if paused {
 		s.live.pause(backlog.PauseRun{Fence: r.fence, Paused: true})
-	}
-}
-
-// recalled waits, before the end of an attempt of the time before a restore is
-// recorded, until the hub has said what it knows. It reports whether to go on.
-func (s *Spoke) recalled(ctx context.Context, r *run) bool {
-	if r.later = s.passed(r); r.later { // it is taken over when this attempt has ended, or by a word about its task
-		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.fence.Task))
-	}
-	for {
-		pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task})
-		if past := pasts[r.fence.Task]; err == nil && !past.Asked {
-			r.begun = r.begun || r.fence.Attempt <= past.Begun
-			r.later = r.later || r.fence.Attempt < past.Begun
-			return true
-		}
-		if err != nil && ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "id", r.fence.Task, "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-r.leave:
-			return false
-		case <-time.After(200 * time.Millisecond):
-		}
 	}
 }
 

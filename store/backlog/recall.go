@@ -16,7 +16,7 @@ import (
 // A Past is what is known of a task's attempts from before a restore.
 type Past struct {
 	Begun int  // the last attempt that is known to have started; 0 = none
-	Asked bool // the one who asked for the task was asked about it, and has not answered yet
+	Asked bool // the one who asked for the task was asked about it, and has not answered yet; not where it is killed: it ends so, whatever the answer is
 }
 
 // Pasts returns what is known of tasks from before a restore.

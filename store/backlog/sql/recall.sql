@@ -46,7 +46,8 @@ WITH moved AS (
 SELECT id::text FROM moved
 
 -- name: pasts
-SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND NOT has_ended(c.state), false)
+SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND NOT has_ended(c.state)
+    AND NOT EXISTS (SELECT FROM leases l WHERE l.task = t.id AND (is_kill(l.reason) OR EXISTS (SELECT FROM kills k WHERE k.task = l.task AND k.cancel <> 'after'))), false)
 FROM tasks t LEFT JOIN recalled r ON r.task = t.id LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
 WHERE t.id = ANY ($1::uuid[])
 

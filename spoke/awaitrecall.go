@@ -1,0 +1,105 @@
+package spoke
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// The end of an attempt of the time before a restore is recorded when the hub has said what it knows of it: before that nobody can say
+// whether its agent had begun. Such an attempt has no process. So it takes no slot meanwhile, and a hub that never comes to the end of
+// what it says keeps no slot from others: docs/decisions/0044.
+
+// recalled waits, before the end of an attempt of the time before a restore is
+// recorded, until the hub has said what it knows, or nobody needs that any more: somebody has killed it, or the fence does not hold. It
+// reports whether to go on.
+func (s *Spoke) recalled(ctx context.Context, r *run) bool {
+	if r.later = s.passed(r); r.later { // it is taken over when this attempt has ended, or by a word about its task
+		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.fence.Task))
+	}
+	told := make(chan backlog.Past, 1)
+	if s.live.await(r, told) {
+		s.attempts.Go(func() { s.awaitRecall(ctx) })
+	}
+	defer s.live.await(r, nil)
+	s.work.Send()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.leave:
+		return false
+	case <-r.lost:
+	case past := <-told:
+		r.begun = r.begun || r.fence.Attempt <= past.Begun
+		r.later = r.later || r.fence.Attempt < past.Begun
+	}
+	return true
+}
+
+// awaitRecall looks for what hubs recall, for all attempts that wait for it, until none does.
+func (s *Spoke) awaitRecall(ctx context.Context) {
+	for {
+		waiting := s.live.awaiting()
+		if len(waiting) == 0 {
+			return
+		}
+		pasts, err := s.backlog.Pasts(ctx, slices.Sorted(maps.Keys(waiting)))
+		if err != nil && ctx.Err() == nil {
+			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "err", err)
+		}
+		for task, told := range waiting {
+			if past := pasts[task]; err == nil && !past.Asked {
+				select {
+				case told <- past:
+				default: // it has not read the one before yet
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// await notes that an attempt without a process waits for what is told of its past, or with nil that it does no more. It reports whether
+// nobody looks for that yet.
+func (l *live) await(r *run, told chan backlog.Past) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.told = told
+	if told == nil || l.looking {
+		return false
+	}
+	l.looking = true
+	return true
+}
+
+// awaiting are those that wait so, by task. Where none does, nobody looks any more.
+func (l *live) awaiting() map[string]chan backlog.Past {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := map[string]chan backlog.Past{}
+	for task, r := range l.byTask {
+		if r.told != nil {
+			list[task] = r.told
+		}
+	}
+	l.looking = len(list) > 0
+	return list
+}
+
+// awaits reports whether the attempt of a task waits so.
+func (l *live) awaits(task string) bool {
+	r := l.get(task)
+	if r == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return r.told != nil
+}

@@ -1,0 +1,70 @@
+package spoke_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// What a hub recalls to have begun, and of which nothing is here, waits for the end of what the hub says. A hub that never comes to it keeps
+// no slot from others, and its host may end what waits.
+func TestWhatWaitsForItsHubTakesNoSlot(t *testing.T) {
+	t.Parallel()
+	r := meshtest.Plan{Slots: 1}.Rogue(t)
+	done(t, r)
+	freeze := func(lift string) {
+		r.Spoke.Do(t, "POST", "/api/v1/workspaces/main/freezes"+lift, map[string]any{"scope": "instance", "reason": "the test says so"}, nil)
+	}
+	freeze("")
+	var tasks []string
+	var standing []commands.TaskStanding
+	for range 3 {
+		task := meshtest.NewID()
+		order := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}, nil, nil)
+		r.Send(t, commands.QueueRun, order.Envelope)
+		r.Answer(t, order.ID, commands.AcceptedKind)
+		tasks = append(tasks, task)
+		standing = append(standing, commands.TaskStanding{Task: task, Command: order.ID, SHA256: order.Body.String(), Attempt: 1, State: commands.Running, Code: -1})
+	}
+	r.Says(func(b *commands.Heartbeat, _ *signing.Header) {
+		b.Connection.Numbers.Recalled = &commands.Recalled{From: 1, Through: 128, Tasks: standing}
+	})
+	r.Spoke.Exec(t, `UPDATE sequences SET recall_from = 1, last = 1 << 20`)
+	why := func(task string) (w backlog.Why) {
+		r.Spoke.Do(t, "GET", "/api/v1/tasks/"+task+"/why", nil, &w)
+		return w
+	}
+	for _, task := range tasks {
+		meshtest.Await(t, "the attempt to wait", func() bool {
+			w := why(task)
+			return len(w.Reasons) > 0 && w.Reasons[0].Code == commands.CauseHistories
+		})
+		require.Contains(t, why(task).Reasons[0].Text, "the attempt ends when lab has said all that became of its work, and takes no slot until then")
+	}
+	freeze("/lift")
+
+	other, task := r.Noop(t, nil)
+	r.Send(t, commands.QueueRun, other.Envelope)
+	meshtest.Await(t, "another agent", func() bool {
+		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'completed'`, task) == 1
+	})
+
+	require.Equal(t, 3, r.Spoke.Count(t, `SELECT count(*) FROM leases`), "the others go on waiting")
+	r.Spoke.Do(t, "POST", "/api/v1/tasks/"+tasks[0]+"/kill", map[string]any{"reason": "enough"}, nil)
+	meshtest.Await(t, "the end of what was killed", func() bool {
+		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'cancelled' AND reason = 'operator'`, tasks[0]) == 1
+	})
+	require.Equal(t, 2, r.Spoke.Count(t, `SELECT count(*) FROM leases`))
+
+	r.Says(func(b *commands.Heartbeat, _ *signing.Header) {
+		b.Connection.Numbers.Recalled = &commands.Recalled{From: 129, Through: 128, Done: true}
+	})
+	meshtest.Await(t, "the end of the others", func() bool {
+		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = ANY ($1) AND state = 'failed' AND reason = 'executor_died'`, tasks[1:]) == 2
+	})
+}
