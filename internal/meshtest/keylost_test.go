@@ -29,7 +29,7 @@ func TestWhoIsRestoredToBeforeANewKeyOfItsPeerLearnsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c.happens(t, Start(t, "attic"))
+			c.happens(t, Plan{Lease: time.Minute}.Start(t, "attic")) // an agent outlives what two keys take to be told
 		})
 	}
 }
