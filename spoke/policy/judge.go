@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -105,7 +104,7 @@ func (p *Policy) judgeDir(s *commands.Spawn, n *Named) *commands.Refused {
 // inDirectories reports whether a path without symbolic links is one of those that are allowed, or below one.
 func (p *Policy) inDirectories(real string) bool {
 	return slices.ContainsFunc(p.Directories, func(d string) bool {
-		return d == anything || real == d || strings.HasPrefix(real, strings.TrimSuffix(d, "/")+"/")
+		return d == anything || under(real, d)
 	})
 }
 

@@ -44,7 +44,12 @@ func walk(way string, show func(at string, mode fs.FileMode) (on bool)) string {
 type areas []string
 
 func (a areas) hold(path string) bool {
-	return slices.ContainsFunc(a, func(dir string) bool { return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") })
+	return slices.ContainsFunc(a, func(dir string) bool { return under(path, dir) })
+}
+
+// under reports whether path is dir or below it, by their names alone.
+func under(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // follow returns where a path leads without symbolic links, and false where an agent may have made it lead there, out of

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -82,7 +81,7 @@ func (p *Policy) each(of func(Settings) []string) []string {
 // below reports whether path is dir or below it. Both are without symbolic links; should dir itself
 // be mounted at another place, that is the same. What is mounted from inside of dir is not found.
 func below(path, dir string) bool {
-	if path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
+	if under(path, dir) {
 		return true
 	}
 	is, err := os.Stat(dir)
