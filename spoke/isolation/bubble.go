@@ -33,10 +33,10 @@ func (i *Isolation) wrap(own Dirs, r Reach) []string {
 		}
 	}
 	w = r.bind(w, "--ro-bind-try", r.Read)
-	w = i.bindOpened(w, r, "--ro-bind", r.Program, supervisor.OpenProgram)
+	w = i.bindOpened(w, r, "--ro-bind", r.Program, supervisor.OpenedProgram)
 	w = append(w, "--bind", own.Temp, "/tmp")
 	w = r.bind(w, "--bind-try", r.Write)
-	if w = i.bindOpened(w, r, "--bind", r.Dir, supervisor.OpenDir); r.Dir != "" {
+	if w = i.bindOpened(w, r, "--bind", r.Dir, supervisor.OpenedDir); r.Dir != "" {
 		w = append(w, "--chdir", r.Dir)
 	}
 	for _, path := range own.list() {

@@ -443,6 +443,6 @@ func TestABubbleHasTheNamesOfItsHost(t *testing.T) {
 	require.Contains(t, args, " --bind /data/job /data/job --bind /data/job /srv/job --chdir /data/job ")
 	i.bindsOpen = true
 	args = strings.Join(i.wrap(own, r), " ")
-	require.Contains(t, args, " --ro-bind-fd "+supervisor.OpenProgram+" /data/tool ")
-	require.Contains(t, args, " --bind-fd "+supervisor.OpenDir+" /data/job --bind-fd "+supervisor.OpenDir+" /srv/job --chdir /data/job ")
+	require.Contains(t, args, " --ro-bind-fd "+supervisor.OpenedProgram+" /data/tool ")
+	require.Contains(t, args, " --bind-fd "+supervisor.OpenedDir+" /data/job --bind-fd "+supervisor.OpenedDir+" /srv/job --chdir /data/job ")
 }

@@ -60,10 +60,10 @@ func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reac
 	}
 	c.Read, c.Write = append(real(append(own.door(), systemDirs...)), r.Read...), append(real(write), r.Write...)
 	if r.Dir != "" {
-		c.Write = append(c.Write, supervisor.OpenDir)
+		c.Write = append(c.Write, supervisor.OpenedDir)
 	}
 	if r.Program != "" {
-		c.Read = append(c.Read, supervisor.OpenProgram)
+		c.Read = append(c.Read, supervisor.OpenedProgram)
 	}
 	return c
 }

@@ -34,9 +34,9 @@ func TestAnAgentHasWhatWasOpened(t *testing.T) {
 	spec := sh(`echo x >kept; echo x >"$1"/work; cat "$1"/tool; "$2"; true`)
 	spec.Argv = append(spec.Argv, "sh", outside, tool)
 	spec.Dir, spec.Opened, spec.OpenedProgram = work, opened(t, work), opened(t, tool)
-	spec.Confine = Confine{Landlock: true, Read: []string{"/usr", "/bin", "/lib", "/lib64", "/etc", "/dev/null", OpenProgram}, Write: []string{OpenDir}}
+	spec.Confine = Confine{Landlock: true, Read: []string{"/usr", "/bin", "/lib", "/lib64", "/etc", "/dev/null", OpenedProgram}, Write: []string{OpenedDir}}
 	for i, dir := range spec.Confine.Read { // those of the system may be links
-		if real, err := filepath.EvalSymlinks(dir); err == nil && dir != OpenProgram {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && dir != OpenedProgram {
 			spec.Confine.Read[i] = real
 		}
 	}
@@ -76,7 +76,7 @@ func TestAWrapperIsHandedWhatWasOpened(t *testing.T) {
 	work := openDir(t, User{})
 	spec := sh("true")
 	spec.Dir, spec.Opened, spec.OpenedProgram = work, opened(t, work), opened(t, "/bin/true")
-	spec.Confine.Wrap = []string{"/bin/sh", "-c", `for fd in "$1" "$2"; do [ /proc/self/fd/$fd -ef "$0" ] && echo one; done; for fd in /proc/self/fd/*; do [ "$fd" -ef "$0" ] && echo all; done`, work, OpenDir, OpenDir}
+	spec.Confine.Wrap = []string{"/bin/sh", "-c", `for fd in "$1" "$2"; do [ /proc/self/fd/$fd -ef "$0" ] && echo one; done; for fd in /proc/self/fd/*; do [ "$fd" -ef "$0" ] && echo all; done`, work, OpenedDir, OpenedDir}
 	a, dir := start(t, spec)
 
 	out, _ := output(t, a, dir)

@@ -202,7 +202,7 @@ func checkSpec(s Spec) error {
 		return bad("the agent's user is its own reaper")
 	}
 	reached := slices.Concat(s.Confine.Read, s.Confine.Write, s.Confine.Wrap)
-	if s.Opened == nil && slices.Contains(reached, OpenDir) || s.OpenedProgram == nil && slices.Contains(reached, OpenProgram) {
+	if s.Opened == nil && slices.Contains(reached, OpenedDir) || s.OpenedProgram == nil && slices.Contains(reached, OpenedProgram) {
 		return bad("the agent may reach what was not opened")
 	}
 	for _, path := range slices.Concat(s.Confine.Read, s.Confine.Write, s.Counted.Dirs, s.Counted.Shared) {

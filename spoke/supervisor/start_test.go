@@ -53,7 +53,7 @@ func TestStartRefusals(t *testing.T) {
 		"an argument that is not UTF-8": {func(s *Spec) { s.Argv[1] = "\xff" }, BadSpec, "argument 1 holds a NUL or is not UTF-8"},
 		"a variable without value":      {func(s *Spec) { s.Env = []string{"A=b", "secret"} }, BadSpec, "environment entry 1"},
 		"a negative timeout":            {func(s *Spec) { s.Timeout = -1 }, BadSpec, "negative"},
-		"what is not opened":            {func(s *Spec) { s.Confine.Write = []string{OpenDir} }, BadSpec, "not opened"},
+		"what is not opened":            {func(s *Spec) { s.Confine.Write = []string{OpenedDir} }, BadSpec, "not opened"},
 		"a marker that is a path":       {func(s *Spec) { s.Marker = "../../../../../../../../../../etc" }, BadSpec, "marker"},
 	}
 	for name, tt := range tests {

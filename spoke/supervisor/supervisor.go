@@ -68,10 +68,10 @@ type (
 // attempt's tree as part of it. Only the supervisor sets it.
 const MarkerName = attempt.MarkerName
 
-// What an agent reaches that was opened for it: see [attempt.OpenDir].
+// What an agent reaches that was opened for it: see [attempt.OpenedDir].
 const (
-	OpenDir     = attempt.OpenDir
-	OpenProgram = attempt.OpenProgram
+	OpenedDir     = attempt.OpenedDir
+	OpenedProgram = attempt.OpenedProgram
 )
 
 // The streams of an agent.

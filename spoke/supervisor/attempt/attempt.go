@@ -33,11 +33,11 @@ const (
 	ProgramFd = 5
 )
 
-// OpenDir and OpenProgram name the same among the paths of a [Confine], and in its Wrap, where each stands for the number
+// OpenedDir and OpenedProgram name the same among the paths of a [Confine], and in its Wrap, where each stands for the number
 // of a descriptor of its own: what was opened, whatever is at its path by then.
 const (
-	OpenDir     = "/proc/self/fd/4"
-	OpenProgram = "/proc/self/fd/5"
+	OpenedDir     = "/proc/self/fd/4"
+	OpenedProgram = "/proc/self/fd/5"
 )
 
 // The files of an attempt directory. All are 0600 in a directory of 0700.

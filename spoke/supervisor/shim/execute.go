@@ -127,7 +127,7 @@ func (s *shim) wrap() (wrap []string, letGo func(), err error) {
 			_ = syscall.Close(fd)
 		}
 	}
-	opened := map[string]uintptr{attempt.OpenDir: attempt.DirFd, attempt.OpenProgram: attempt.ProgramFd}
+	opened := map[string]uintptr{attempt.OpenedDir: attempt.DirFd, attempt.OpenedProgram: attempt.ProgramFd}
 	wrap = slices.Clone(s.Confine.Wrap)
 	for i, arg := range wrap {
 		if from, ok := opened[arg]; ok {
