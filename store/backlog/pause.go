@@ -228,7 +228,7 @@ func (b *Backlog) tellAgain(ctx context.Context, tx *store.Tx, task, conn string
 func (b *Backlog) tellStanding(ctx context.Context, tx *store.Tx, task string) (commands.State, error) {
 	m := Moved{Task: task, Stands: true}
 	var next *time.Time
-	err := tx.QueryRow(ctx, statement("told_pause"), task).Scan(&m.State, &m.Reason, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &m.Asked.Digest, &m.At, &next)
+	err := tx.QueryRow(ctx, statement("told_standing"), task).Scan(&m.State, &m.Reason, &m.Attempt, &m.Epoch, &m.Conn, &m.Asked.Command, &m.Asked.Digest, &m.At, &next)
 	if err != nil {
 		return "", fmt.Errorf("looking up task %s: %w", task, err)
 	}

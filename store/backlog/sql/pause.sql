@@ -55,8 +55,8 @@ AND l.started_at IS NOT NULL AND l.paused = $4 AND (l.paused_at IS NOT NULL) <> 
 -- name: to_pause
 SELECT task::text, attempt, epoch, paused FROM leases WHERE owner = $1 AND (paused OR paused_at IS NOT NULL)
 
--- What is told of a task that was paused, or goes on, or waits for another time than it was told to.
--- name: told_pause
+-- How a task stands now, as who asked for it is told: after a pause, a cancel or a set clock, when a question got lost, and where it may be known otherwise there.
+-- name: told_standing
 SELECT s.state, s.reason, s.attempt, s.epoch, coalesce(s.conn::text, ''), coalesce(s.command::text, ''), coalesce(encode(s.command_digest, 'hex'), ''), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, CASE WHEN s.state = 'queued' AND s.attempt > 0 THEN s.not_before END FROM standing s WHERE s.id = $1
 
 -- Agents of workspace $1 that are paused and that no attempt holds.
