@@ -134,9 +134,9 @@ func TestEachAttemptGetsItsFilesAnew(t *testing.T) {
 func TestALinkOfAnEarlierAttemptLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	for name, link := range map[string]string{
-		"in the place of a file":             `mkdir -p ../../2/work; ln -s "$1/victim" ../../2/work/run.sh`,
-		"in the place of a directory":        `mkdir -p ../../2/work; ln -s "$1" ../../2/work/in`,
-		"in the place of the work directory": `mkdir -p ../../2; ln -s "$1" ../../2/work`,
+		"in the place of a file":             `mkdir -p "$next"; ln -s "$1/victim" "$next/run.sh"`,
+		"in the place of a directory":        `mkdir -p "$next"; ln -s "$1" "$next/in"`,
+		"in the place of the work directory": `mkdir -p ../../2; ln -s "$1" "$next"`,
 		"in the place of the attempt":        `ln -s "$1" ../../2`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestALinkOfAnEarlierAttemptLeadsNowhere(t *testing.T) {
 			s := m.Spokes["attic"]
 			elsewhere := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "victim"), []byte("as it was"), 0o600))
-			r := bringing("#!/bin/sh\n"+link+"; exit 1\n", "data", "input", "./run.sh", elsewhere)
+			r := bringing("#!/bin/sh\nnext=../../2/${PWD##*/}\n"+link+"; exit 1\n", "data", "input", "./run.sh", elsewhere)
 			r.Spawn.MaxRetries = 1
 			task := m.Order(t, r)
 
