@@ -27,7 +27,7 @@ func (a *app) helpColumns() int {
 // help shows what c is for, as wide as the terminal is.
 func (a *app) help(c *cobra.Command, _ []string) {
 	if strings.HasPrefix(c.CommandPath(), c.Root().Name()+" worker") {
-		for _, name := range []string{"context", "data-dir"} { // it asks its spoke, whatever they say
+		for _, name := range []string{"context", "data-dir"} { // it asks its spoke: the one is refused, the other changes nothing
 			c.InheritedFlags().Lookup(name).Hidden = true
 		}
 	}

@@ -167,6 +167,8 @@ func TestMisuse(t *testing.T) {
 		"no text behind a =":     {"spawn --title=cl\xe9 -- true", "the value of --title is not UTF-8", ""},
 		"no text as an argument": {"connections revoke cl\xe9 --reason x", `the argument "cl\xe9" is not UTF-8`, ""},
 		"a wait that is none":    {"spawn --wait-timeout 5s -- true", "--wait-timeout ends a wait, and nothing waits here", "add --wait or --follow"},
+		"a hub for a worker":     {"worker show --context lab", "--context names a hub, and the worker commands ask the spoke that runs this agent", "leave out --context"},
+		"a worker of no context": {"worker show --context=", "--context is empty", ""},
 		"no slots":               {"spoke run --slots 0", "--slots is from 1 to 10000", ""},
 		"a lease of no time":     {"spoke run --lease 10ms", "--slots is from 1 to 10000, --lease from 1s to 24h", ""},
 		"a lease of two days":    {"spoke run --lease 2d", "--slots is from 1 to 10000, --lease from 1s to 24h", ""},

@@ -24,6 +24,12 @@ environment says where to ask: SPAWNMESH_SOCKET and SPAWNMESH_TOKEN_FILE.
 
 While the spoke is away, as while it is restarted, they ask again for --patience. An
 attempt that was replaced, or is being ended, may say nothing more: exit code 4.`,
+		PersistentPreRunE: func(c *cobra.Command, args []string) error {
+			if a.context != "" {
+				return misuse("--context names a hub, and the worker commands ask the spoke that runs this agent").Hinting("leave out --context")
+			}
+			return c.Root().PersistentPreRunE(c, args)
+		},
 	}
 	c.PersistentFlags().Var(&w.patience, "patience", "ask again for so long while the spoke is away")
 	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.checkpointCommand(), w.askCommand(), w.withdrawCommand(), w.doneCommand(), w.failCommand(), w.showCommand())
