@@ -2,6 +2,7 @@ package spoke_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +16,7 @@ import (
 // no slot from others, and its host may end what waits.
 func TestWhatWaitsForItsHubTakesNoSlot(t *testing.T) {
 	t.Parallel()
-	r := meshtest.Plan{Slots: 1}.Rogue(t)
+	r := meshtest.Plan{Slots: 1, Lease: time.Hour}.Rogue(t) // no lease ends meanwhile
 	done(t, r)
 	freeze := func(lift string) {
 		r.Spoke.Do(t, "POST", "/api/v1/workspaces/main/freezes"+lift, map[string]any{"scope": "instance", "reason": "the test says so"}, nil)
