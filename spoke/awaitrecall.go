@@ -3,7 +3,6 @@ package spoke
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -46,12 +45,16 @@ func (s *Spoke) awaitRecall(ctx context.Context) {
 		if len(waiting) == 0 {
 			return
 		}
-		pasts, err := s.backlog.Pasts(ctx, slices.Sorted(maps.Keys(waiting)))
+		var tasks []string
+		for r := range waiting {
+			tasks = append(tasks, r.fence.Task)
+		}
+		pasts, err := s.backlog.Pasts(ctx, tasks)
 		if err != nil && ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "err", err)
 		}
-		for task, told := range waiting {
-			if past := pasts[task]; err == nil && !past.Asked {
+		for r, told := range waiting {
+			if past := pasts[r.fence.Task]; err == nil && !past.Asked {
 				select {
 				case told <- past:
 				default: // it has not read the one before yet
@@ -71,35 +74,27 @@ func (s *Spoke) awaitRecall(ctx context.Context) {
 func (l *live) await(r *run, told chan backlog.Past) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.told = told
-	if told == nil || l.looking {
+	if told == nil {
+		delete(l.waiting, r)
 		return false
 	}
-	l.looking = true
-	return true
+	l.waiting[r] = told
+	first, l.looking = !l.looking, true
+	return first
 }
 
-// awaiting are those that wait so, by task. Where none does, nobody looks any more.
-func (l *live) awaiting() map[string]chan backlog.Past {
+// awaiting are those that wait so. Where none does, nobody looks any more.
+func (l *live) awaiting() map[*run]chan backlog.Past {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := map[string]chan backlog.Past{}
-	for task, r := range l.byTask {
-		if r.told != nil {
-			list[task] = r.told
-		}
-	}
-	l.looking = len(list) > 0
-	return list
+	l.looking = len(l.waiting) > 0
+	return maps.Clone(l.waiting)
 }
 
 // awaits reports whether the attempt of a task waits so.
 func (l *live) awaits(task string) bool {
-	r := l.get(task)
-	if r == nil {
-		return false
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.told != nil
+	r := l.byTask[task]
+	return r != nil && l.waiting[r] != nil
 }

@@ -48,23 +48,24 @@ type run struct {
 	overrun overrun
 	left    []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
 	kills   chan backlog.KillRun
-	pausing bool              // its agent is to stand still
-	words   int               // how often that was said
-	turned  wait.Signal       // sent when it was
-	proven  chan struct{}     // closed when its start is recorded, or could not be
-	lost    chan struct{}     // closed when the fence no longer holds
-	leave   chan struct{}     // closed when this process stops
-	told    chan backlog.Past // for what its hub recalls, while it has no process and waits for that; else nil
+	pausing bool          // its agent is to stand still
+	words   int           // how often that was said
+	turned  wait.Signal   // sent when it was
+	proven  chan struct{} // closed when its start is recorded, or could not be
+	lost    chan struct{} // closed when the fence no longer holds
+	leave   chan struct{} // closed when this process stops
 }
 
 // live is the set of attempts that this process works on.
 type live struct {
-	mu        sync.Mutex // guards byTask and the attempts' state, agent, adopted, left, said, pausing, words and told, and the rest
+	mu        sync.Mutex // guards byTask and the attempts' state, agent, adopted, left, said, pausing and words, and the rest
 	byTask    map[string]*run
 	missed    map[string]missedPause // by task
 	abandoned bool
-	looking   bool   // for what hubs recall
-	added     func() // called after each addition; set before the first
+	all       map[*run]bool              // also those whose task has a later one in byTask
+	waiting   map[*run]chan backlog.Past // for what their hubs recall, without a process
+	looking   bool                       // for what hubs recall
+	added     func()                     // called after each addition; set before the first
 }
 
 func (l *live) add(r *run) {
@@ -73,7 +74,7 @@ func (l *live) add(r *run) {
 	defer l.mu.Unlock()
 	r.kills, r.lost, r.leave, r.overrun.over = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	r.turned, r.proven = wait.NewSignal(), make(chan struct{})
-	l.byTask[r.fence.Task] = r
+	l.byTask[r.fence.Task], l.all[r] = r, true
 	if m, missed := l.missed[r.fence.Task]; missed {
 		r.turnIf(m.PauseRun)
 		delete(l.missed, r.fence.Task)
@@ -86,6 +87,7 @@ func (l *live) add(r *run) {
 func (l *live) remove(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.all, r)
 	if l.byTask[r.fence.Task] == r {
 		delete(l.byTask, r.fence.Task)
 	}
@@ -102,7 +104,7 @@ func (l *live) count() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.byTask {
-		if r.told == nil {
+		if l.waiting[r] == nil {
 			n++
 		}
 	}
@@ -225,7 +227,7 @@ func (l *live) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.abandoned = true
-	for _, r := range l.byTask {
+	for r := range l.all {
 		close(r.leave)
 	}
 }

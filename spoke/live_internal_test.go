@@ -16,7 +16,7 @@ import (
 // liveRun is a spoke on which the second attempt of the task a is live.
 func liveRun() (*Spoke, *run) {
 	s := &Spoke{Log: slog.New(slog.DiscardHandler), board: &federation.Board{}}
-	s.live = live{byTask: map[string]*run{}, missed: map[string]missedPause{}, added: func() {}}
+	s.live = live{byTask: map[string]*run{}, missed: map[string]missedPause{}, all: map[*run]bool{}, waiting: map[*run]chan backlog.Past{}, added: func() {}}
 	r := &run{fence: backlog.Fence{Task: "a", Attempt: 2}, spec: commands.Spawn{EstimateMS: 100}}
 	s.live.add(r)
 	return s, r
@@ -121,4 +121,32 @@ func TestAnOlderReadUndoesNoWord(t *testing.T) {
 		s.live.followPauses(s.live.words(), []backlog.PauseRun{was})
 		require.Equal(t, !paused, s.live.toPause(r), "what is newer")
 	}
+}
+
+// After a restore the next attempt of a task may be here before the end of the one before it is recorded: that one is told, and left, too.
+func TestAnEarlierAttemptIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	s, later := liveRun()
+	earlier := &run{fence: backlog.Fence{Task: "a", Attempt: 1}}
+	s.live.add(earlier)
+	require.True(t, s.live.await(earlier, make(chan backlog.Past, 1)))
+	again := &run{fence: later.fence}
+	s.live.add(again)
+	require.False(t, s.live.await(again, make(chan backlog.Past, 1)), "one looks for all")
+	require.Len(t, s.live.awaiting(), 2)
+	require.Zero(t, s.live.count())
+
+	s.live.abandon()
+
+	for _, r := range []*run{later, earlier, again} {
+		select {
+		case <-r.leave:
+		default:
+			require.Fail(t, "it is not left", "attempt %d", r.fence.Attempt)
+		}
+	}
+	s.live.await(earlier, nil)
+	s.live.await(again, nil)
+	require.Empty(t, s.live.awaiting())
+	require.True(t, s.live.await(earlier, make(chan backlog.Past, 1)), "nobody looked any more")
 }

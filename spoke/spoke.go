@@ -115,7 +115,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	}
 	s.OverrunAfter, s.OverrunPatience = cmp.Or(s.OverrunAfter, DefaultOverrunAfter), cmp.Or(s.OverrunPatience, DefaultOverrunPatience)
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
-	s.live.byTask, s.live.missed, s.live.added = map[string]*run{}, map[string]missedPause{}, func() { s.output.Begun() }
+	s.live.byTask, s.live.missed, s.live.all, s.live.waiting, s.live.added = map[string]*run{}, map[string]missedPause{}, map[*run]bool{}, map[*run]chan backlog.Past{}, func() { s.output.Begun() }
 	s.backlog = Backlog(s.DB, s.Dir)
 	s.progress = store.NewGroup(s.backlog.Record)
 	s.board, s.output = b, output.New(s.backlog)
