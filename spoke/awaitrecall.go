@@ -19,6 +19,10 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 	if r.later = s.passed(r); r.later { // it is taken over when this attempt has ended, or by a word about its task
 		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.fence.Task))
 	}
+	if pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task}); err == nil && !pasts[r.fence.Task].Asked {
+		r.goesBy(pasts[r.fence.Task])
+		return true
+	}
 	told := make(chan backlog.Past, 1)
 	if s.live.await(r, told) {
 		s.attempts.Go(func() { s.awaitRecall(ctx) })
@@ -32,10 +36,15 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 		return false
 	case <-r.lost:
 	case past := <-told:
-		r.begun = r.begun || r.fence.Attempt <= past.Begun
-		r.later = r.later || r.fence.Attempt < past.Begun
+		r.goesBy(past)
 	}
 	return true
+}
+
+// goesBy takes what the hub knows to have begun for what has.
+func (r *run) goesBy(past backlog.Past) {
+	r.begun = r.begun || r.fence.Attempt <= past.Begun
+	r.later = r.later || r.fence.Attempt < past.Begun
 }
 
 // awaitRecall looks for what hubs recall, for all attempts that wait for it, until none does.
@@ -89,6 +98,13 @@ func (l *live) awaiting() map[*run]chan backlog.Past {
 	defer l.mu.Unlock()
 	l.looking = len(l.waiting) > 0
 	return maps.Clone(l.waiting)
+}
+
+// onlyAwaits reports whether all that is here waits so, if anything is.
+func (l *live) onlyAwaits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all) > 0 && len(l.all) == len(l.waiting)
 }
 
 // awaits reports whether the attempt of a task waits so.

@@ -86,12 +86,15 @@ func TestTheNextAttemptAfterARebootGetsTheCheckpoint(t *testing.T) {
 	require.NoError(t, c.Do(t.Context(), "PUT", "/v1/session", door.Session{ID: "abc-1"}, nil))
 	shim, agent := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task), s.Count(t, `SELECT pid FROM sessions WHERE task = $1`, task)
 	m.Stop(t, "attic")
-	for _, pid := range []int{shim, -agent} { // nothing outlives the kernel
-		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL)) // nothing outlives the kernel
+	if err := syscall.Kill(-agent, syscall.SIGKILL); err != nil {
+		require.ErrorIs(t, err, syscall.ESRCH, "an agent dies with its shim")
 	}
 	stranger := exec.Command("sleep", "600") // a process of this run of the kernel that has the number of the shim, and began as long after its start
 	require.NoError(t, stranger.Start())
-	defer func() { _, _ = stranger.Process.Kill(), stranger.Wait() }()
+	gone := make(chan error, 1)
+	go func() { gone <- stranger.Wait() }()
+	defer func() { _, _ = stranger.Process.Kill(), <-gone }()
 	now, err := tree.ReadProcess(stranger.Process.Pid)
 	require.NoError(t, err)
 	s.Exec(t, `UPDATE sessions SET boot_id = 'earlier', pid = $2, shim_pid = $2, shim_start = $3 WHERE task = $1`, task, now.Pid, now.Start)
@@ -103,7 +106,12 @@ func TestTheNextAttemptAfterARebootGetsTheCheckpoint(t *testing.T) {
 	end := m.Agent(t, task).Attempts[0]
 	require.Equal(t, commands.Interrupted, end.Outcome)
 	require.Contains(t, end.Exit.Error, "the host was restarted")
-	require.NoError(t, syscall.Kill(stranger.Process.Pid, 0), "what has its number is left alone")
+	select {
+	case err := <-gone:
+		gone <- err
+		require.Fail(t, "what has its number is not left alone", "%v", err)
+	default:
+	}
 	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough", "grace_ms": 0}, nil)
 	m.Wait(t, task)
 	m.Check(t)

@@ -23,11 +23,14 @@ func (s *Spoke) drain() {
 	<-ended
 }
 
-// awaitAgents reports whether all agents ended before it was time to leave.
+// awaitAgents reports whether all agents ended before it was time to leave. For what only waits for its hub no time is spent.
 func (s *Spoke) awaitAgents(ended <-chan struct{}) bool {
 	enough, look := time.After(s.Drain), time.NewTicker(time.Second)
 	defer look.Stop()
 	for said := 0; ; {
+		if s.live.onlyAwaits() {
+			return false
+		}
 		if n := s.live.count(); n > 0 && n != said {
 			said = n
 			s.Log.Info("stopping: waiting for running agents; a second signal leaves them to their shims at once, and the next start adopts them",

@@ -221,7 +221,7 @@ func (d Desk) awaitsRecall(ctx context.Context, why *backlog.Why) error {
 	if err != nil {
 		return err
 	}
-	why.Reasons = []commands.WhyReason{{Code: commands.CauseHistories, Fix: commands.Line("kill", commands.ShortID(a.Task)),
+	why.Reasons = []commands.WhyReason{{Code: commands.CauseHistories, Fix: commands.Line("kill", commands.ShortID(a.Task), "--reason", "WHY"),
 		Text: fmt.Sprintf("this spoke was restored from a backup and has nothing of attempt %d; the attempt ends when %s has said all that became of its work, and takes no slot until then", a.Attempt, a.Hub)}}
 	return nil
 }

@@ -135,6 +135,9 @@ func TestAnEarlierAttemptIsNotForgotten(t *testing.T) {
 	require.False(t, s.live.await(again, make(chan backlog.Past, 1)), "one looks for all")
 	require.Len(t, s.live.awaiting(), 2)
 	require.Zero(t, s.live.count())
+	require.False(t, s.live.onlyAwaits(), "an attempt that is not in its slot any more is ended yet")
+	s.live.await(later, make(chan backlog.Past, 1))
+	require.True(t, s.live.onlyAwaits(), "no stop waits for them")
 
 	s.live.abandon()
 
@@ -147,6 +150,7 @@ func TestAnEarlierAttemptIsNotForgotten(t *testing.T) {
 	}
 	s.live.await(earlier, nil)
 	s.live.await(again, nil)
+	s.live.await(later, nil)
 	require.Empty(t, s.live.awaiting())
 	require.True(t, s.live.await(earlier, make(chan backlog.Past, 1)), "nobody looked any more")
 }

@@ -129,7 +129,7 @@ func (db *DB) OrderAnswer(ctx context.Context, a commands.Answer) error {
 // how often that was sent before.
 func sendAnswer(ctx context.Context, tx *Tx, conn string, a commands.Answer, at time.Time, resent int, deadline time.Time) error {
 	command := tx.Send(Draft{Conn: conn, Body: &a, Life: min(min(max(time.Until(deadline), 0), commands.MaxQuestionFor)+10*time.Minute, commands.MaxQuestionFor-time.Hour)})
-	_, err := tx.Exec(ctx, `UPDATE inquiries SET sent = $3, command = $4, resent = $5 WHERE conn = $1 AND id = $2`, conn, a.Question, Sent{Answer: a.Answer, By: a.By, Reason: a.Reason, At: at}, command, resent)
+	_, err := tx.Exec(ctx, `UPDATE inquiries SET sent = $3, command = $4, resent = $5, reason = '' WHERE conn = $1 AND id = $2`, conn, a.Question, Sent{Answer: a.Answer, By: a.By, Reason: a.Reason, At: at}, command, resent)
 	return err
 }
 

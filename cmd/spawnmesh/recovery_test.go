@@ -109,14 +109,14 @@ func TestASpokeThatIsStoppedBeyondItsLease(t *testing.T) {
 	require.NoError(t, attic.Signal(syscall.SIGCONT))
 
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the second attempt", wrote("2")))
-	raw, err := os.ReadFile(out)
-	require.NoError(t, err)
-	_, after, _ := strings.Cut(string(raw), "\n2\n")
-	require.NotContains(t, after, "1\n", "the first attempt writes nothing beside the second")
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the second attempt's process, and no other one", strays(1)))
 	v := h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running && v.Attempt == 2 })
 	require.Equal(t, 2, v.Attempt)
 	h.do("kill", id, "--grace", "0s", "--reason", "enough")
 	require.Equal(t, commands.Cancelled, h.ends(id).State)
 	require.Zero(t, processes(t, stray...))
+	raw, err := os.ReadFile(out)
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(raw), "\n2\n")
+	require.NotContains(t, after, "1\n", "the first attempt writes nothing beside the second")
 }

@@ -240,12 +240,14 @@ func explain(err error) error {
 	if bad, ok := errors.AsType[*api.InputError](err); ok {
 		return &commands.Refused{Code: cmp.Or(inputCodes[bad.Status], commands.Validation), Why: bad.Error(), Err: bad}
 	}
-	if commands.CodeOf(err) != commands.Internal || !outage(err) {
-		return err
-	}
-	if maybe, ok := errors.AsType[unknownOutcome](err); ok && maybe.MayHaveHappened() {
+	code := commands.CodeOf(err)
+	maybe, unknown := errors.AsType[unknownOutcome](err)
+	switch {
+	case unknown && maybe.MayHaveHappened() && (code == commands.Internal || code == commands.StoreDown):
 		return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; what was asked may have been done all the same",
 			Hint: "look whether it was, or ask again with the same id or idempotency key: nothing is done twice then", Err: err}
+	case code != commands.Internal || !outage(err):
+		return err
 	}
 	return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; nothing was accepted",
 		Hint: "look at its log and its Postgres, then try again", Err: err}

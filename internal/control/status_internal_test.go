@@ -45,6 +45,8 @@ func TestWhatMayHaveHappenedIsSaid(t *testing.T) {
 	require.Equal(t, string(commands.StoreDown), p.Code)
 	require.Contains(t, p.Detail, "may have been done all the same")
 	require.Contains(t, p.Hint, "ask again with the same id or idempotency key")
+	p = ProblemOf(fmt.Errorf("ordering: %w: %w", maybe{errors.New("no answer")}, commands.Refuse(commands.StoreDown, "no connection is left")))
+	require.Contains(t, p.Detail, "may have been done all the same")
 	p = ProblemOf(fmt.Errorf("ordering: %w", io.EOF))
 	require.Contains(t, p.Detail, "nothing was accepted")
 }

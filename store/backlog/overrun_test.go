@@ -32,13 +32,13 @@ func TestOverrunsAreNotedSomeAtATime(t *testing.T) {
 	f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.running()
 	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Millisecond, Patience: time.Hour}}})
 	require.NoError(t, err)
-	require.NoError(t, s.Exec(`UPDATE overruns SET due = now() - interval '1 second' WHERE task = $1`, f.Task))
+	require.NoError(t, s.Exec(`UPDATE overruns SET due = now() - interval '10 minutes' WHERE task = $1`, f.Task))
 
 	for _, left := range []int{502, 1} {
 		_, _, err = s.backlog.Overruns(t.Context(), string(s.Self()), &backlog.Look{}, time.Hour)
 		require.NoError(t, err)
 		require.Equal(t, left, s.Count(t, `SELECT count(*) FROM overruns`))
-		require.NoError(t, s.Exec(`UPDATE overruns SET due = now() - interval '1 second' WHERE task = $1`, f.Task))
+		require.NoError(t, s.Exec(`UPDATE overruns SET due = now() - interval '10 minutes' WHERE task = $1`, f.Task))
 	}
 }
 

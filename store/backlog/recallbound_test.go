@@ -41,26 +41,27 @@ func TestTasksThatNobodyKnowsAreBounded(t *testing.T) {
 	require.NoError(t, page(commands.Completed, two()[1:]...))
 	require.Equal(t, [2]int{4, 2}, counted())
 
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		of      string
 		state   commands.State
 		unknown int
 		lost    int
 	}{
-		"of tasks":         {commands.Completed, 999_999, 0},
-		"of tasks in vain": {commands.Running, 9_999, 9_999},
+		{"tasks", commands.Completed, 999_999, 0},
+		{"tasks in vain", commands.Running, 9_999, 9_999},
 	} {
 		s.exec(`UPDATE sequences SET recalled_unknown = $1, recalled_lost = $2`, c.unknown, c.lost)
 		rows := s.Count(t, `SELECT count(*) FROM recalled`)
 		sent := s.Count(t, `SELECT count(*) FROM outbox`)
 		var many *store.TooManyRecalled
 
-		require.ErrorAs(t, page(c.state, two()[1:]...), &many, name)
+		require.ErrorAs(t, page(c.state, two()[1:]...), &many, c.of)
 
-		require.Equal(t, rows, s.Count(t, `SELECT count(*) FROM recalled`), name)
-		require.Equal(t, sent, s.Count(t, `SELECT count(*) FROM outbox`), name)
-		require.Equal(t, [2]int{c.unknown, c.lost}, counted(), name)
-		require.EqualValues(t, from, s.Count(t, `SELECT recall_from FROM sequences`), name)
-		require.NoError(t, page(c.state, two()[:2]...), "up to the bound: %s", name)
+		require.Equal(t, rows, s.Count(t, `SELECT count(*) FROM recalled`), c.of)
+		require.Equal(t, sent, s.Count(t, `SELECT count(*) FROM outbox`), c.of)
+		require.Equal(t, [2]int{c.unknown, c.lost}, counted(), c.of)
+		require.EqualValues(t, from, s.Count(t, `SELECT recall_from FROM sequences`), c.of)
+		require.NoError(t, page(c.state, two()[:2]...), "up to the bound: %s", c.of)
 	}
 
 	change := func(to store.ConnState, by string) {
