@@ -30,9 +30,10 @@ func (hangs) Temporary() bool { return true }
 var errHangs error = hangs{}
 
 // try runs fn, which is given up where the server hangs, and notes what it tells of the server.
-func (db *DB) try(ctx context.Context, fn func(context.Context) error) error {
+func (db *DB) try(ctx context.Context, fn func(context.Context) error) (err error) {
 	trying, end := db.watched(ctx)
-	return end(fn(trying))
+	defer func() { err = end(err) }() // also where fn panics: nobody watches then
+	return fn(trying)
 }
 
 // watched returns the context of one wait for the server. A server that hangs gives no error, and would be waited for as long as the
