@@ -161,7 +161,7 @@ type recalling struct {
 	paused    []string      // tasks that wait here, and are not to
 	ran       []PausedAgent // that are paused here, and have begun an attempt that is not known here
 	answered  []string      // tasks whose agents went on, in a later attempt too
-	cancelled []string      // tasks whose agents may finish, and have no other attempt
+	cancelled []string      // tasks whose agents may finish, and have no other attempt; here or not
 	unasked   []string      // tasks whose agents wait for an answer as far as their asker knows, and do not here
 	ended     []commands.TaskStanding
 	leased    []closing // of these, the attempts that are open here
@@ -184,6 +184,9 @@ func (a *attempts) add(task string, attempt int) {
 }
 
 func (r *recalling) sort(conn string, s commands.TaskStanding) {
+	if s.Reason == commands.CancelRequested {
+		r.cancelled = append(r.cancelled, s.Task)
+	}
 	h, here := r.here[s.Task]
 	switch {
 	case !here:
@@ -219,9 +222,6 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 
 // wentOn sorts a task with an attempt that has begun by how its agent stands.
 func (r *recalling) wentOn(h heldTask, s commands.TaskStanding) {
-	if s.Reason == commands.CancelRequested {
-		r.cancelled = append(r.cancelled, s.Task)
-	}
 	r.word(h, s, false)
 	if !h.leased && h.state == commands.Paused {
 		r.ran = append(r.ran, PausedAgent{s.Task, s.Attempt})
@@ -265,7 +265,7 @@ func (r *recalling) note(ctx context.Context, tx *store.Tx, conn string) error {
 		over = append(over, true)
 	}
 	if len(over) > 0 {
-		if _, err := tx.Exec(ctx, statement("note_recalled"), append(r.begun.task, r.over.task...), append(r.begun.attempt, r.over.attempt...), conn, over); err != nil {
+		if _, err := tx.Exec(ctx, statement("note_recalled"), append(r.begun.task, r.over.task...), append(r.begun.attempt, r.over.attempt...), conn, over, r.cancelled); err != nil {
 			return fmt.Errorf("noting attempts that had started: %w", err)
 		}
 	}

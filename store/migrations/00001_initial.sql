@@ -373,6 +373,7 @@ CREATE TABLE recalled (
     conn     uuid NOT NULL,
     attempt  int NOT NULL,              -- the last one of them
     over     boolean NOT NULL,          -- it has ended, and the next one may start
+    reason   text NOT NULL DEFAULT '',  -- 'cancel_requested' = it was cancelled, and may finish; no attempt follows
     at       timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 

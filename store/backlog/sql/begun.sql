@@ -21,10 +21,11 @@ SELECT DISTINCT u.task::text FROM unnest($1::uuid[], $2::int[]) AS u (task, atte
 WHERE u.attempt > coalesce((SELECT r.attempt FROM recalled r WHERE r.task = u.task AND r.over), 0) OR EXISTS (SELECT FROM recalled r WHERE r.task = u.task AND NOT r.over)
 
 -- Opens the attempts behind the last ones of tasks that stand nowhere, for this instance and for $2, as those of one claim. Nothing is reserved: no limit keeps what runs from running.
+-- What their asker recalls as cancelled may finish.
 -- name: open_begun
 WITH opened AS (
-    INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at)
-    SELECT t.id, t.workspace, t.lane, t.conn, t.attempt + 1, t.epoch + 1, t.next_type, i.id, c.id, c.until, c.until
+    INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, reason)
+    SELECT t.id, t.workspace, t.lane, t.conn, t.attempt + 1, t.epoch + 1, t.next_type, i.id, c.id, c.until, c.until, coalesce((SELECT r.reason FROM recalled r WHERE r.task = t.id AND NOT r.over), '')
     FROM tasks t, instance i, (SELECT gen_random_uuid() AS id, clock_timestamp() + $2::interval AS until) AS c WHERE t.id = ANY ($1::uuid[])
     RETURNING task, workspace, attempt, owner
 )

@@ -13,10 +13,11 @@ WITH bound AS (
 )
 SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodies ON task = id WHERE result IS NOT NULL
 
--- Remembers attempts that had started: a claim takes them over and starts nothing.
+-- Remembers attempts that had started: a claim takes them over and starts nothing. Those of $5 were cancelled, and may finish: what was told once of an attempt stays.
 -- name: note_recalled
-INSERT INTO recalled AS r (task, conn, attempt, over) SELECT task, $3, attempt, over FROM unnest($1::uuid[], $2::int[], $4::boolean[]) AS u (task, attempt, over)
-ON CONFLICT (task) DO UPDATE SET (attempt, over) = (SELECT x.attempt, x.over FROM (VALUES (r.attempt, r.over), (excluded.attempt, excluded.over)) AS x (attempt, over) ORDER BY x.attempt DESC, x.over DESC LIMIT 1)
+INSERT INTO recalled AS r (task, conn, attempt, over, reason) SELECT task, $3, attempt, over, CASE WHEN task = ANY ($5::uuid[]) THEN 'cancel_requested' ELSE '' END FROM unnest($1::uuid[], $2::int[], $4::boolean[]) AS u (task, attempt, over)
+ON CONFLICT (task) DO UPDATE SET (attempt, over, reason) =
+    (SELECT x.attempt, x.over, x.reason FROM (VALUES (r.attempt, r.over, r.reason), (excluded.attempt, excluded.over, excluded.reason)) AS x (attempt, over, reason) ORDER BY x.attempt DESC, x.over DESC, x.reason DESC LIMIT 1)
 
 -- Brings tasks that wait forward to the attempts that were told of. Those spent
 -- retries as far as is known, and what ran does not expire unstarted.
