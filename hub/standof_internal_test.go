@@ -49,7 +49,7 @@ func TestHowAgentsStandNeedsNoResults(t *testing.T) {
 
 	want, largest := map[string]string{}, 0
 	for _, m := range whole {
-		want[m.Task] = Stands(m)
+		want[m.Task] = viewOf(m).Words()
 		largest = max(largest, len(m.Result))
 	}
 	require.Greater(t, largest, commands.MaxData)

@@ -90,14 +90,14 @@ func (h *Hub) Stand(ctx context.Context, tasks []string) (map[string]string, err
 	}
 	list, err := h.DB.StandOf(ctx, tasks)
 	stand := map[string]string{}
-	for _, m := range list {
-		stand[m.Task] = Stands(m)
+	for _, s := range list {
+		stand[s.Task] = Stands(s)
 	}
 	return stand, err
 }
 
-// Stands is [AgentView.Words] of what is stored of an agent; what [store.DB.StandOf] reads is enough.
-func Stands(m store.Mirror) string { return viewOf(m).Words() }
+// Stands is [AgentView.Words] of an agent of which no more is known. It takes no whole mirror: nobody reads results for two words.
+func Stands(s store.Stand) string { return viewOf(store.Mirror(s)).Words() }
 
 // killedFirst reports whether a kill was at the spoke before the order.
 func (v AgentView) killedFirst() bool {

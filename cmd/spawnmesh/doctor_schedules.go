@@ -16,7 +16,7 @@ type schedulesFound struct {
 	schedules   []store.Schedule
 	connections []store.Connection
 	frozen      store.Freezes
-	last        map[string]store.Mirror // by id: how the last agents of the schedules stand, as [store.DB.StandOf] has it
+	last        map[string]store.Stand // by id: how the last agents of the schedules stand
 }
 
 func findSchedules(ctx context.Context, in *instance.Instance) (f schedulesFound, err error) {
@@ -36,7 +36,7 @@ func findSchedules(ctx context.Context, in *instance.Instance) (f schedulesFound
 		}
 	}
 	list, err := in.DB.StandOf(ctx, tasks)
-	f.last = map[string]store.Mirror{}
+	f.last = map[string]store.Stand{}
 	for _, m := range list {
 		f.last[m.Task] = m
 	}
