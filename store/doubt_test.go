@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -32,6 +33,7 @@ func TestWhatIsOpenAgainIsSentAfterALostAnswer(t *testing.T) {
 	defer done()
 	_, err := lossy.DB.Compare(ctx, p.Hub.Peer, theirs, 0, 20)
 	require.ErrorIs(t, err, store.ErrCommitUnknown)
+	require.Contains(t, control.ProblemOf(err).Detail, "may have been done all the same")
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM open_outbox`), "it was committed")
 	proxy.Away(false)
 

@@ -81,3 +81,14 @@ func ListenerForTest(ctx context.Context, db *DB) (*pgx.Conn, error) { return db
 
 // PoolForTest is how the sessions of db are kept.
 func PoolForTest(db *DB) *pgxpool.Config { return db.pool.Config() }
+
+// ExecForTest runs a statement that is not tried again.
+func ExecForTest(ctx context.Context, db *DB, sql string) error {
+	_, err := db.pool.Exec(ctx, sql)
+	return err
+}
+
+// QueryForTest asks for rows that are not asked for again.
+func QueryForTest(ctx context.Context, db *DB, sql string) (pgx.Rows, error) {
+	return db.pool.Query(ctx, sql)
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -15,58 +16,24 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// A server that hangs is an outage like any other: it counts once, whoever waits for it and however
-// long. That a statement takes long is none.
-func TestAnOutageCountsOnce(t *testing.T) {
+// A server that is away is an outage, which counts once however often it is tried.
+func TestAServerThatIsAwayCountsOnce(t *testing.T) {
 	t.Parallel()
-	open := func(t *testing.T) (*storetest.Proxy, *store.DB) {
-		p := storetest.NewProxy(t, storetest.URL(t))
-		return p, storetest.OpenSide(t, p.URL, 1, 2, 4).DB
-	}
-	now := func(db *store.DB, most time.Duration) error {
+	p := storetest.NewProxy(t, storetest.URL(t))
+	db := storetest.OpenSide(t, p.URL, 1, 2, 4).DB
+	now := func(most time.Duration) error {
 		ctx, done := context.WithTimeout(t.Context(), most)
 		defer done()
 		_, err := db.Now(ctx)
 		return err
 	}
-	t.Run("a server that hangs", func(t *testing.T) {
-		t.Parallel()
-		p, db := open(t)
-		for outage := range int64(2) {
-			end := sync.OnceFunc(p.Hang())
-			t.Cleanup(end)
-			first := make(chan error, 1)
-			go func() { first <- now(db, time.Minute) }()
-			for began := time.Now(); db.Outages() == outage; {
-				require.Error(t, now(db, 100*time.Millisecond))
-				require.Less(t, time.Since(began), 30*time.Second)
-			}
-			require.Error(t, now(db, 100*time.Millisecond))
-			end()
-			require.NoError(t, <-first)
-			require.Equal(t, outage+1, db.Outages())
-		}
-	})
-	t.Run("one that is away", func(t *testing.T) {
-		t.Parallel()
-		p, db := open(t)
-		p.Away(true)
-		p.Cut(p.Commits() + 1)
-		_ = db.Audit(t.Context(), store.AuditRow{Actor: "test", Action: "test"}) // its connection ends
-		require.Error(t, now(db, time.Second))
-		p.Away(false)
-		require.NoError(t, now(db, time.Minute))
-		require.Equal(t, int64(1), db.Outages())
-	})
-	t.Run("a statement that takes long", func(t *testing.T) {
-		t.Parallel()
-		_, db := open(t)
-		require.NoError(t, db.Read(t.Context(), "sleeping", func(ctx context.Context, conn *pgxpool.Conn) error {
-			_, err := conn.Exec(ctx, `SELECT pg_sleep(6)`)
-			return err
-		}))
-		require.Zero(t, db.Outages())
-	})
+	p.Away(true)
+	p.Cut(p.Commits() + 1)
+	_ = db.Audit(t.Context(), store.AuditRow{Actor: "test", Action: "test"}) // its connection ends
+	require.Error(t, now(time.Second))
+	p.Away(false)
+	require.NoError(t, now(time.Minute))
+	require.Equal(t, int64(1), db.Outages())
 }
 
 // Nobody waits for ever for a server that hangs, whatever the wait is for and however long the caller would wait. What was given up
@@ -159,6 +126,110 @@ func TestNobodyWaitsForEverForAServerThatHangs(t *testing.T) {
 				require.Equal(t, c.noted, n)
 				return err
 			}))
+		})
+	}
+}
+
+// hangsBefore lets the server hang before a statement goes out to it.
+type hangsBefore struct {
+	sql  string
+	hang func()
+}
+
+func (h hangsBefore) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if q.SQL == h.sql {
+		h.hang()
+	}
+	return ctx
+}
+
+func (h hangsBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Who has looked at the end of the audit has nothing to commit, and does not wait for a server that hangs by then.
+func TestTheEndOfALookIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewProxy(t, storetest.URL(t))
+	s := storetest.OpenSide(t, p.URL, 1, 2, 1)
+	ends := make(chan func(), 1)
+	hang := sync.OnceFunc(func() { ends <- p.Hang() })
+	db, err := store.Open(t.Context(), store.Config{URL: p.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 1, Tracer: hangsBefore{"rollback", hang}})
+	require.NoError(t, err)
+	t.Cleanup(db.Close)
+	t.Cleanup(func() {
+		hang() // where nothing was rolled back
+		(<-ends)()
+	})
+	done := make(chan error, 1)
+
+	go func() {
+		_, err := db.CheckAuditTail(t.Context(), s.Identity, 10)
+		done <- err
+	}()
+
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for ever")
+	}
+	require.Len(t, ends, 1, "it was rolled back")
+}
+
+// contextOf keeps the context of a statement.
+type contextOf struct {
+	sql string
+	ctx context.Context
+}
+
+func (c *contextOf) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if q.SQL == c.sql {
+		c.ctx = ctx
+	}
+	return ctx
+}
+
+func (c *contextOf) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Nobody asks any more whether the server is there when a wait for it has ended, however it has: by its answer, by its last row, or where
+// its rows are not read to their end.
+func TestNobodyWatchesAWaitThatHasEnded(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	for name, c := range map[string]struct {
+		sql string
+		do  func(db *store.DB, sql string) error
+	}{
+		"an answer": {`SELECT 1`, func(db *store.DB, sql string) error { return store.ExecForTest(t.Context(), db, sql) }},
+		"a row": {`SELECT clock_timestamp()`, func(db *store.DB, _ string) error {
+			_, err := db.Now(t.Context())
+			return err
+		}},
+		"the last row": {`SELECT 1`, func(db *store.DB, sql string) error {
+			rows, err := store.QueryForTest(t.Context(), db, sql)
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			require.False(t, rows.Next())
+			return rows.Err()
+		}},
+		"rows that are left": {`SELECT generate_series(1, 1000)`, func(db *store.DB, sql string) error {
+			rows, err := store.QueryForTest(t.Context(), db, sql)
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			rows.Close()
+			return rows.Err()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			of := &contextOf{sql: c.sql}
+			db, err := store.Open(t.Context(), store.Config{URL: s.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 1, Tracer: of})
+			require.NoError(t, err)
+			t.Cleanup(db.Close)
+
+			require.NoError(t, c.do(db, c.sql))
+
+			require.NotNil(t, of.ctx)
+			require.ErrorIs(t, of.ctx.Err(), context.Canceled)
 		})
 	}
 }

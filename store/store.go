@@ -193,7 +193,7 @@ func (db *DB) retry(ctx context.Context, fn func(context.Context) error) error {
 		if readOnly(err) {
 			db.pool.Reset() // a session stays what it was when it began
 		}
-		if err == nil || !transient(err) || ctx.Err() != nil || time.Now().After(until) {
+		if err == nil || !transient(err) || ctx.Err() != nil || !time.Now().Before(until) {
 			return full(err)
 		}
 		if wait.For(ctx, next) != nil {
