@@ -62,3 +62,8 @@ func ChangedLinkForTest(b *Board, conn string) func(transport.LinkState) { retur
 
 // Pages reports whether one of the sides says at once what it has more to recall.
 func (h HistoryForTest) Pages() bool { return h.x.pages() }
+
+// ResumeLeaseForTest hears the peer of a connection that is known as c.
+func ResumeLeaseForTest(ctx context.Context, db *store.DB, c store.Connection) error {
+	return (&Board{DB: db, Log: slog.New(slog.DiscardHandler)}).resumeLease(ctx, &Peer{Connection: c})
+}

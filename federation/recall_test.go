@@ -136,3 +136,29 @@ func TestAnAnswerWaitsForTheNumbers(t *testing.T) {
 	require.False(t, h.Pages())
 	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'message.refused' AND code = 'VALIDATION'`))
 }
+
+// A peer that makes up what it recalls is suspended with the twentieth page in a minute, and not before.
+func TestWhoMakesUpPagesIsSuspended(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	p.Order(t, nil)
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1`))
+	h := federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) error { return nil }})
+	lie := func() {
+		n := commands.Numbering{Digest: &commands.History{}, Recalled: &commands.Recalled{From: 1, Through: 1 << 40}}
+		require.Equal(t, commands.Validation, commands.CodeOf(h.Hear(t.Context(), p.Hub.Peer.Key, 1, n)))
+	}
+	suspended := func() int {
+		return p.Hub.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = 'self' AND state_reason LIKE 'too many messages%reaches to message%'`)
+	}
+	for range 19 {
+		lie()
+	}
+	require.Zero(t, suspended())
+
+	for n := 0; suspended() == 0; n++ {
+		require.Less(t, n, 20, "where a minute begins meanwhile; else the first of them suspends it")
+		lie()
+	}
+}

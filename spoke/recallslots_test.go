@@ -13,7 +13,7 @@ import (
 )
 
 // What a hub recalls to have begun, and of which nothing is here, waits for the end of what the hub says. A hub that never comes to it keeps
-// no slot from others, and its host may end what waits.
+// no slot from others, and what waits may be ended, by its host and by the hub.
 func TestWhatWaitsForItsHubTakesNoSlot(t *testing.T) {
 	t.Parallel()
 	r := meshtest.Plan{Slots: 1, Lease: time.Hour}.Rogue(t) // no lease ends meanwhile
@@ -24,7 +24,7 @@ func TestWhatWaitsForItsHubTakesNoSlot(t *testing.T) {
 	freeze("")
 	var tasks []string
 	var standing []commands.TaskStanding
-	for range 3 {
+	for range 4 {
 		task := meshtest.NewID()
 		order := r.Seal(t, &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}, nil, nil)
 		r.Send(t, commands.QueueRun, order.Envelope)
@@ -45,7 +45,9 @@ func TestWhatWaitsForItsHubTakesNoSlot(t *testing.T) {
 			w := why(task)
 			return len(w.Reasons) > 0 && w.Reasons[0].Code == commands.CauseHistories
 		})
-		require.Contains(t, why(task).Reasons[0].Text, "the attempt ends when lab has said all that became of its work, and takes no slot until then")
+		reason := why(task).Reasons[0]
+		require.Contains(t, reason.Text, "the attempt ends when lab has said all that became of its work, and takes no slot until then")
+		require.Equal(t, commands.Line("kill", commands.ShortID(task), "--reason", "WHY"), reason.Fix)
 	}
 	freeze("/lift")
 
@@ -55,18 +57,22 @@ func TestWhatWaitsForItsHubTakesNoSlot(t *testing.T) {
 		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'completed'`, task) == 1
 	})
 
-	require.Equal(t, 3, r.Spoke.Count(t, `SELECT count(*) FROM leases`), "the others go on waiting")
-	r.Spoke.Exec(t, `UPDATE leases SET started_at = clock_timestamp() WHERE task = $1`, tasks[0]) // a kill of what had not begun closes its lease itself
+	require.Equal(t, 4, r.Spoke.Count(t, `SELECT count(*) FROM leases`), "the others go on waiting")
+	r.Spoke.Exec(t, `UPDATE leases SET started_at = clock_timestamp() WHERE task = ANY ($1)`, tasks[:2]) // a kill of what had not begun closes its lease itself
 	r.Spoke.Do(t, "POST", "/api/v1/tasks/"+tasks[0]+"/kill", map[string]any{"reason": "enough"}, nil)
-	meshtest.Await(t, "the end of what was killed", func() bool {
-		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'cancelled' AND reason = 'operator'`, tasks[0]) == 1
-	})
+	kill := r.Seal(t, &commands.Kill{Task: tasks[1], Reason: "enough"}, nil, nil)
+	r.Send(t, commands.QueueControl, kill.Envelope)
+	for task, reason := range map[string]commands.Reason{tasks[0]: commands.Operator, tasks[1]: commands.KillRequested} {
+		meshtest.Await(t, "the end of what was killed", func() bool {
+			return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'cancelled' AND reason = $2`, task, string(reason)) == 1
+		})
+	}
 	require.Equal(t, 2, r.Spoke.Count(t, `SELECT count(*) FROM leases`))
 
 	r.Says(func(b *commands.Heartbeat, _ *signing.Header) {
 		b.Connection.Numbers.Recalled = &commands.Recalled{From: 129, Through: 128, Done: true}
 	})
 	meshtest.Await(t, "the end of the others", func() bool {
-		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = ANY ($1) AND state = 'failed' AND reason = 'executor_died'`, tasks[1:]) == 2
+		return r.Spoke.Count(t, `SELECT count(*) FROM tasks WHERE id = ANY ($1) AND state = 'failed' AND reason = 'executor_died'`, tasks[2:]) == 2
 	})
 }
