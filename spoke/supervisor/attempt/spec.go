@@ -26,8 +26,9 @@ type Spec struct {
 	Stdin string `json:"stdin,omitempty"`
 	// Dir is the agent's working directory, an absolute path.
 	Dir string `json:"dir"`
-	// Opened is that directory, and OpenedProgram the program, which the paths [OpenedDir] and [OpenedProgram] stand for. They
-	// are not sent: the shim is started with them. nil = Dir is opened at the start, and no path stands for the program.
+	// Opened is that directory, and OpenedProgram the program, as the spoke has opened them: [OpenedDir] and the constant OpenedProgram
+	// are their names among paths. They are not sent: the shim is started with them. nil = Dir is opened at the start, and no path stands
+	// for the program.
 	Opened, OpenedProgram *os.File `json:"-"`
 	// Timeout ends the tree this long after the start, time asleep included.
 	// 0 = never.
