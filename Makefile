@@ -134,6 +134,7 @@ chaos: ## 1,000 spawns with 20 random kills, 10,000 claim races, long property t
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_EVERYDAY=2 go test -count=1 -v -run TestEverydayAgents ./spoke
 	SPAWNMESH_ESCAPES=500 go test -count=1 -timeout 30m -v -run TestNothingEscapes ./spoke/isolation
 	SPAWNMESH_API_REQUESTS=10000 go test -count=1 -timeout 30m -v -run TestTheAPIIsWhatItsDocumentSays ./internal/meshtest
+	SPAWNMESH_GUESSES=10000 go test -count=1 -v -run TestWhoGuessesIsSlowedDownAlone ./internal/listener
 	SPAWNMESH_LOGINS=10000 go test -count=1 -v -run TestAFloodWithoutTokensKeepsNobodyOut ./hub
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_OUTPUT_BYTES=10737418240 SPAWNMESH_STOPPED=10m go test -count=1 -timeout 30m -v -run 'TestTheShimOfAnEndlessLine|TestASpokeThatIsStopped' ./cmd/spawnmesh
 	TMPDIR=$${TMPDIR:-/tmp} SPAWNMESH_CHAOS_SPAWNS=1000 SPAWNMESH_CHAOS_KILLS=20 SPAWNMESH_CUT=60s go test -count=1 -timeout 60m -v -run 'TestRandomKills|TestLinkCut' ./cmd/spawnmesh

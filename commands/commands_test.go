@@ -84,7 +84,7 @@ const task = "0193a3c0-2222-7aaa-8bbb-00000000000a"
 func good() *Spawn { return &Spawn{Task: task, Runtime: RuntimeExec, Argv: []string{"echo", "hi"}} }
 
 func TestSpawnValidation(t *testing.T) {
-	many := make([]string, MaxArgs+1)
+	many := append([]string{"a"}, make([]string, 9999)...)
 	tests := map[string]struct {
 		change func(*Spawn)
 		code   Code
@@ -100,7 +100,9 @@ func TestSpawnValidation(t *testing.T) {
 		"empty argv 0":              {func(s *Spawn) { s.Argv = []string{""} }, Validation},
 		"NUL in argv":               {func(s *Spawn) { s.Argv = []string{"a", "b\x00"} }, Validation},
 		"invalid UTF-8 in argv":     {func(s *Spawn) { s.Argv = []string{"a", "\xff"} }, Validation},
-		"4097 arguments":            {func(s *Spawn) { s.Argv = many; s.Argv[0] = "a" }, Validation},
+		"4096 arguments":            {func(s *Spawn) { s.Argv = many[:MaxArgs] }, ""},
+		"4097 arguments":            {func(s *Spawn) { s.Argv = many[:MaxArgs+1] }, Validation},
+		"10,000 arguments":          {func(s *Spawn) { s.Argv = many }, Validation},
 		"128 KiB of arguments":      {func(s *Spawn) { s.Argv = []string{"a", strings.Repeat("x", MaxArgBytes)} }, Validation},
 		"newline in the title":      {func(s *Spawn) { s.Title = "a\nb" }, Validation},
 		"title of 257 bytes":        {func(s *Spawn) { s.Title = strings.Repeat("x", 257) }, Validation},
