@@ -132,18 +132,18 @@ func TestNobodyWaitsForEverForAServerThatHangs(t *testing.T) {
 
 // hangsBefore lets the server hang before a statement goes out to it.
 type hangsBefore struct {
-	sql  string
+	sql  string // "" = before none
 	hang func()
 }
 
-func (h hangsBefore) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+func (h *hangsBefore) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
 	if q.SQL == h.sql {
 		h.hang()
 	}
 	return ctx
 }
 
-func (h hangsBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (h *hangsBefore) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Who has looked at the end of the audit has nothing to commit, and does not wait for a server that hangs by then.
 func TestTheEndOfALookIsNotWaitedForForEver(t *testing.T) {
@@ -151,14 +151,15 @@ func TestTheEndOfALookIsNotWaitedForForEver(t *testing.T) {
 	p := storetest.NewProxy(t, storetest.URL(t))
 	s := storetest.OpenSide(t, p.URL, 1, 2, 1)
 	ends := make(chan func(), 1)
-	hang := sync.OnceFunc(func() { ends <- p.Hang() })
-	db, err := store.Open(t.Context(), store.Config{URL: p.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 1, Tracer: hangsBefore{"rollback", hang}})
+	h := &hangsBefore{hang: sync.OnceFunc(func() { ends <- p.Hang() })}
+	db, err := store.Open(t.Context(), store.Config{URL: p.URL, Self: s.Self(), Signer: s.Signing, PoolSize: 1, Tracer: h})
 	require.NoError(t, err)
 	t.Cleanup(db.Close)
 	t.Cleanup(func() {
-		hang() // where nothing was rolled back
+		h.hang() // where nothing was rolled back
 		(<-ends)()
 	})
+	h.sql = "rollback"
 	done := make(chan error, 1)
 
 	go func() {
