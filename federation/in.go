@@ -43,6 +43,7 @@ type opening struct {
 	early    bool  // a kill that is taken before its time
 	stored   bool  // before it has an effect, or is refused: all but what handlers pass on and exchanges say to each other
 	said     bool  // the audit has the refusal, as one of the same kind came right before it
+	later    bool  // this host cannot judge it now: it is left as if it had not come
 	rejected error // why it is refused without being stored: not authentic (in is nil), of a kind that is not stored, or early (in is set)
 }
 
@@ -102,6 +103,10 @@ func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 		in.Refusal = commands.Refuse(signing.HdrField, "a peer that this instance %s does not send %s", p.Authority, kind)
 	case h != nil && h.Judge != nil:
 		in.Refusal = h.Judge(ctx, in)
+		if in.Later != nil && time.Now().UnixMilli() < in.Header.Exp { // of one that is over it does not matter any more
+			x.log.WarnContext(ctx, "a message of the peer cannot be judged on this host now; it is left, and comes again", "kind", kind, "id", in.Task(), "err", in.Later)
+			return opening{in: in, later: true}
+		}
 	}
 	return opening{in: in, handler: h, stored: stored, early: ahead}
 }
@@ -361,7 +366,7 @@ func (x *Exchange) pass(ctx context.Context, p *Peer, opened []opening) error {
 	var refused []opening
 	for _, o := range opened {
 		switch {
-		case o.in == nil || o.stored || o.rejected != nil:
+		case o.in == nil || o.stored || o.later || o.rejected != nil:
 		case o.in.Refusal != nil:
 			refused = append(refused, opening{in: o.in, rejected: o.in.Refusal})
 		case x.ours(commands.Kind(o.in.Header.Kind)):

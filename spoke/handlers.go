@@ -47,7 +47,12 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	}
 	rules := s.Policy.Now()
 	m.Policy, m.Account = rules.ID(), rules.Account(spawn.Argv)
-	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.Judge(spawn, env) })
+	named := rules.OpenNamed(spawn)
+	defer named.Close()
+	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.JudgeNamed(spawn, env, named) })
+	if named.Fault != nil && (refused == nil || refused.Code == commands.BadPath) {
+		m.Later = named.Fault
+	}
 	if refused == nil {
 		return nil
 	}
@@ -55,7 +60,7 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 		s.sayUnmet(ctx, err)
 	}
 	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
-		m.Policy = "" // this one did not decide
+		m.Policy, m.Later = "", nil // this one did not decide
 		return nil
 	}
 	if refused.Code == commands.BadPath {

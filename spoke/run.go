@@ -34,6 +34,10 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	}
 	named := rules.OpenNamed(&r.spec)
 	defer named.Close()
+	if named.Fault != nil {
+		s.finish(ctx, r, r.fence, couldNotStart(named.Fault))
+		return
+	}
 	if refused, ok := judgeAgain(rules, r, env, named); !ok {
 		s.finish(ctx, r, r.fence, refused)
 		return

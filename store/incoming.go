@@ -16,6 +16,7 @@ type Incoming struct {
 	Unread   bool                  // a result that could not be read: it is refused, and its task has ended. Body is what is known of that
 	Asks     bool                  // it asks for something: a refusal is answered, and it needs a grant
 	Refusal  *commands.Refused     // why it is not acted on; nil = act
+	Later    error                 // a fault of this host that keeps it from being judged: it is left, and comes again
 	Aside    string                // what the audit here says of the refusal besides, and its sender is not told
 	Policy   string                // version of the policy that was asked about it; "" = none was
 	Reasons  []commands.TaskReason // why the task that is asked about does not start; nil = nobody has looked

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
@@ -154,6 +156,39 @@ func TestADatabaseThatStandsStill(t *testing.T) {
 	require.Equal(t, 1, v.Attempt)
 	require.Len(t, strings.Fields(h.do("agents", "-o", "name")), 2, "nothing was ordered twice")
 	require.Zero(t, h.run("", "health").code)
+}
+
+// A host that has no file left to open decides nothing about what an order names: the order waits, also where its directory is not
+// allowed, and is judged once there is room.
+func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
+	t.Parallel()
+	allowed, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	m := startHub(t)
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", strings.Replace(loose, `directories: ["*"]`, "directories: ["+allowed+"]", 1), "--heartbeat", "1s"))
+	h := hand{t: t, dir: m.Hub.Dir}
+	h.ends(h.spawn("--spoke", "attic", "--", "true"))
+	pid := m.Spokes["attic"].Cmd.Process.Pid
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was))
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}, nil))
+	restore := sync.OnceFunc(func() { assert.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil)) })
+	t.Cleanup(restore)
+
+	good, bad := h.spawn("--spoke", "attic", "--dir", allowed, "--", "pwd"), h.spawn("--spoke", "attic", "--dir", "/", "--", "pwd")
+
+	for _, id := range []string{good, bad} {
+		hasSaid(t, m.Spokes["attic"], regexp.MustCompile("cannot be judged on this host now.* id="+id))
+	}
+	restore()
+	require.NoError(t, fleet.Poll(t.Context(), 3*time.Minute, "waiting until the orders come again", func() (bool, error) {
+		return !strings.Contains(h.do("agents", "-o", "json"), `"state": "queued"`), nil
+	}))
+	v := h.ends(good)
+	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+	require.Equal(t, allowed+"\n", resultOf(v).Stdout.Tail)
+	v = h.ends(bad)
+	require.Contains(t, v.Sentence(), "directory / is not allowed on this spoke, or there is no such directory")
 }
 
 // processesOf are those of the database server of an instance, the first of them first.

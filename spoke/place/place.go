@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,7 +57,11 @@ func (p *Place) locate() error {
 		if err != nil {
 			return err
 		}
-		if p.isAt(path) {
+		is, err := p.isAt(path)
+		if NoRoom(err) {
+			return err
+		}
+		if is {
 			p.path = path
 			return nil
 		}
@@ -64,14 +69,29 @@ func (p *Place) locate() error {
 	return ErrMoved
 }
 
-func (p *Place) isAt(path string) bool {
+func (p *Place) isAt(path string) (bool, error) {
 	fd, err := openat(path, 0, unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer unix.Close(fd)
 	var there unix.Stat_t
-	return unix.Fstat(fd, &there) == nil && there.Dev == p.stat.Dev && there.Ino == p.stat.Ino
+	err = unix.Fstat(fd, &there)
+	return err == nil && there.Dev == p.stat.Dev && there.Ino == p.stat.Ino, err
+}
+
+// NoRoom reports whether err says that this host can open nothing now, whatever it is: it tells nothing of the path.
+func NoRoom(err error) bool {
+	return anyOf(err, unix.EMFILE, unix.ENFILE, unix.ENOMEM)
+}
+
+// Fault reports whether err is a fault of this host, which may pass: neither that nothing is at the path, nor that it may not be opened.
+func Fault(err error) bool {
+	return NoRoom(err) || anyOf(err, ErrMoved, unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.ENOTCONN, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.EREMOTEIO)
+}
+
+func anyOf(err error, list ...error) bool {
+	return slices.ContainsFunc(list, func(one error) bool { return errors.Is(err, one) })
 }
 
 // openat opens a path only for its own sake. Before Linux 5.6, and in a sandbox that does not know openat2, links are

@@ -14,6 +14,7 @@ type Named struct {
 	Dir     *place.Place // to run in; nil = it names none, or NoDir
 	NoDir   error        // why that cannot be opened, a [*supervisor.StartError]
 	Program *place.Place // that runs, by its path; nil = it is looked for in PATH, or there is no such program
+	Fault   error        // a fault of this host that keeps it from being opened, and so from being judged, a [*supervisor.StartError]; nil = there is none, or it says of what is not allowed that it is there
 
 	program  string   // as it is named
 	unopened []string // paths of those that cannot be opened
@@ -25,16 +26,26 @@ func (p *Policy) OpenNamed(s *commands.Spawn) *Named {
 	if s.Dir != "" {
 		if n.Dir, n.NoDir = runtime.OpenDir(s.Dir); n.NoDir != nil {
 			n.unopened = append(n.unopened, filepath.Clean(s.Dir))
+			n.note(n.NoDir, p.inDirectories(filepath.Clean(s.Dir)))
 		}
 	}
 	if argv := p.Exec(s, nil).Argv; len(argv) > 0 && filepath.IsAbs(argv[0]) {
 		var err error
-		if n.Program, err = place.Open(argv[0]); err != nil {
+		if n.Program, err = runtime.OpenProgram(argv[0]); err != nil {
 			n.unopened = append(n.unopened, filepath.Clean(argv[0]))
+			n.note(err, true) // Exec names none that is not allowed
 		}
 		n.program = argv[0]
 	}
 	return n
+}
+
+// note keeps why something could not be opened, where that is a fault of this host. That it has room for nothing tells nothing of a
+// path; any other fault tells that something is there, which no hub learns of a path that is not allowed.
+func (n *Named) note(err error, allowed bool) {
+	if fault, everywhere := runtime.OfHost(err); n.Fault == nil && fault && (everywhere || allowed) {
+		n.Fault = err
+	}
 }
 
 // paths are those of all that is named, without symbolic links. Of what cannot be opened it is the path as it was named:

@@ -133,17 +133,42 @@ func checkArgv(argv []string) error {
 // OpenDir opens the working directory of an agent, once for all that is done with it: for Spec, which does not look at it,
 // Dir is a name. The error is a [*supervisor.StartError].
 func OpenDir(dir string) (*place.Place, error) {
-	bad := func(text string) error {
-		return &supervisor.StartError{Reason: supervisor.BadDirectory, Path: dir, Text: "the working directory cannot be entered: " + text}
-	}
+	const cannot = "the working directory cannot be entered: "
 	if !filepath.IsAbs(dir) {
-		return nil, bad("it is not an absolute path")
+		return nil, &supervisor.StartError{Reason: supervisor.BadDirectory, Path: dir, Text: cannot + "it is not an absolute path"}
 	}
 	p, err := place.OpenDir(dir)
 	if err != nil {
-		return nil, bad(plainText(err))
+		return nil, unopened(err, supervisor.BadDirectory, dir, cannot)
 	}
 	return p, nil
+}
+
+// OpenProgram opens a program by its whole path. The error is a [*supervisor.StartError].
+func OpenProgram(path string) (*place.Place, error) {
+	p, err := place.Open(path)
+	if err != nil {
+		return nil, unopened(err, supervisor.NotFound, path, "the program cannot be opened: ")
+	}
+	return p, nil
+}
+
+// OfHost reports whether err, of [OpenDir] or [OpenProgram], is a fault of this host, and whether that tells nothing of the path.
+func OfHost(err error) (fault, everywhere bool) {
+	start, ok := errors.AsType[*supervisor.StartError](err)
+	everywhere = ok && start.Reason == supervisor.NoResources
+	return everywhere || ok && start.Reason == supervisor.HostFault, everywhere
+}
+
+// unopened is why what is at a path could not be opened: reason, where that is no fault of the host.
+func unopened(err error, reason supervisor.Reason, path, text string) *supervisor.StartError {
+	switch {
+	case place.NoRoom(err):
+		reason = supervisor.NoResources
+	case place.Fault(err):
+		reason = supervisor.HostFault
+	}
+	return &supervisor.StartError{Reason: reason, Path: path, Text: text + plainText(err)}
 }
 
 // Program returns the absolute path of what Argv[0] names.
