@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/streak"
@@ -30,6 +31,7 @@ type Exchange struct {
 
 	peer     atomic.Pointer[Peer] // as the table had it at the last reconcile
 	refusals refusals
+	unjudged rate.Sometimes // bounds what is said of messages that are left
 
 	unsealed, unanswered streak.Failures // heartbeats that could not be made, and that the peer did not answer
 
@@ -82,7 +84,7 @@ type Exchange struct {
 }
 
 func newExchange(b *Board, p *Peer, r *role, w way) *Exchange {
-	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
+	x := &Exchange{id: p.ID, board: b, role: r, way: w, log: b.Log.With("connection", p.Name), unjudged: rate.Sometimes{First: 10, Interval: time.Minute}, cursor: b.DB.NewCursor(p.ID), meter: newMeter(b.Rate),
 		unconfirmed: wait.NewSignal(), changed: make(chan struct{}), ended: make(chan struct{})}
 	x.peer.Store(p)
 	return x

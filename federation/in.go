@@ -104,7 +104,9 @@ func (x *Exchange) open(ctx context.Context, p *Peer, envelope []byte) opening {
 	case h != nil && h.Judge != nil:
 		in.Refusal = h.Judge(ctx, in)
 		if in.Later != nil && time.Now().UnixMilli() < in.Header.Exp { // of one that is over it does not matter any more
-			x.log.WarnContext(ctx, "a message of the peer cannot be judged on this host now; it is left, and comes again", "kind", kind, "id", in.Task(), "err", in.Later)
+			x.unjudged.Do(func() {
+				x.log.WarnContext(ctx, "a message of the peer cannot be judged on this host now; it is left, and comes again", "kind", kind, "id", in.Task(), "err", in.Later)
+			})
 			return opening{in: in, later: true}
 		}
 	}

@@ -53,15 +53,18 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	if named.Fault != nil && (refused == nil || refused.Code == commands.BadPath) {
 		m.Later = named.Fault
 	}
-	if refused == nil {
+	if refused == nil && m.Later == nil {
 		return nil
 	}
-	if _, err := rules.Level(); err != nil && refused.Code == commands.Capability {
+	if _, err := rules.Level(); err != nil && refused != nil && refused.Code == commands.Capability {
 		s.sayUnmet(ctx, err)
 	}
 	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
 		m.Policy, m.Later = "", nil // this one did not decide
 		return nil
+	}
+	if m.Later != nil {
+		return refused
 	}
 	if refused.Code == commands.BadPath {
 		m.Aside = rules.ExplainDir(spawn)

@@ -159,7 +159,7 @@ func TestADatabaseThatStandsStill(t *testing.T) {
 }
 
 // A host that has no file left to open decides nothing about what an order names: the order waits, also where its directory is not
-// allowed, and is judged once there is room.
+// allowed, and is judged once there is room. One that was accepted goes back to the queue.
 func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 	t.Parallel()
 	allowed, err := filepath.EvalSymlinks(t.TempDir())
@@ -168,6 +168,13 @@ func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", strings.Replace(loose, `directories: ["*"]`, "directories: ["+allowed+"]", 1), "--heartbeat", "1s"))
 	h := hand{t: t, dir: m.Hub.Dir}
 	h.ends(h.spawn("--spoke", "attic", "--", "true"))
+	s := hand{t: t, dir: m.Spokes["attic"].Dir}
+	s.do("freeze", "--scope", "instance", "--reason", "it is accepted first")
+	accepted := h.spawn("--spoke", "attic", "--dir", allowed, "--", "pwd")
+	hasSaid(t, m.Spokes["attic"], regexp.MustCompile("order taken.* id="+accepted))
+	h.do("freeze", "--scope", "instance", "--reason", "it starts without room")
+	hasSaid(t, m.Spokes["attic"], regexp.MustCompile("the hub has frozen its agents"))
+	s.do("unfreeze", "--scope", "instance", "--reason", "the hub has")
 	pid := m.Spokes["attic"].Cmd.Process.Pid
 	var was unix.Rlimit
 	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was))
@@ -175,8 +182,10 @@ func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 	restore := sync.OnceFunc(func() { assert.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil)) })
 	t.Cleanup(restore)
 
+	h.do("unfreeze", "--scope", "instance", "--reason", "there is no room")
 	good, bad := h.spawn("--spoke", "attic", "--dir", allowed, "--", "pwd"), h.spawn("--spoke", "attic", "--dir", "/", "--", "pwd")
 
+	hasSaid(t, m.Spokes["attic"], regexp.MustCompile("agent ended.* id="+accepted+" attempt=1 outcome=released"))
 	for _, id := range []string{good, bad} {
 		hasSaid(t, m.Spokes["attic"], regexp.MustCompile("cannot be judged on this host now.* id="+id))
 	}
@@ -184,10 +193,12 @@ func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 	require.NoError(t, fleet.Poll(t.Context(), 3*time.Minute, "waiting until the orders come again", func() (bool, error) {
 		return !strings.Contains(h.do("agents", "-o", "json"), `"state": "queued"`), nil
 	}))
-	v := h.ends(good)
-	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
-	require.Equal(t, allowed+"\n", resultOf(v).Stdout.Tail)
-	v = h.ends(bad)
+	for _, id := range []string{accepted, good} {
+		v := h.ends(id)
+		require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+		require.Equal(t, allowed+"\n", resultOf(v).Stdout.Tail)
+	}
+	v := h.ends(bad)
 	require.Contains(t, v.Sentence(), "directory / is not allowed on this spoke, or there is no such directory")
 }
 
