@@ -190,9 +190,13 @@ func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 		hasSaid(t, m.Spokes["attic"], regexp.MustCompile("cannot be judged on this host now.* id="+id))
 	}
 	restore()
-	require.NoError(t, fleet.Poll(t.Context(), 3*time.Minute, "waiting until the orders come again", func() (bool, error) {
-		return !strings.Contains(h.do("agents", "-o", "json"), `"state": "queued"`), nil
-	}))
+	for _, id := range []string{good, bad} {
+		require.NoError(t, fleet.Poll(t.Context(), 3*time.Minute, "waiting until the orders come again", func() (bool, error) {
+			var v hub.AgentView
+			h.read(&v, 0, "status", id)
+			return v.State.Terminal(), nil
+		}))
+	}
 	for _, id := range []string{accepted, good} {
 		v := h.ends(id)
 		require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
