@@ -239,6 +239,17 @@ func TestAKillOfSomebodyElse(t *testing.T) {
 	require.Empty(t, of(commands.CancelRequested, "").KilledElsewhere())
 }
 
+// An agent that a fault of its host kept from starting says so, as far as who asks may know.
+func TestWhatKeptAnAttemptFromStarting(t *testing.T) {
+	t.Parallel()
+	v := hub.AgentView{Mirror: store.Mirror{State: commands.Queued, Attempt: 2, Attempts: []commands.Ended{{Attempt: 1, Outcome: commands.AttemptFailed, Exit: commands.Exit{Code: 1}},
+		{Attempt: 2, Outcome: commands.Released, Exit: commands.Exit{Code: -1, Error: "starting /srv: too many open files"}, Next: 1}}}}
+
+	require.Equal(t, "attempt 2 could not be started, spent no retry, and is followed by another one: starting /srv: too many open files", v.NextTry().Text)
+	require.EqualValues(t, 1, v.NextTry().Until.UnixMilli())
+	require.Equal(t, "it waits for its next try", v.Brief().NextTry().Text)
+}
+
 // An agent that a limit of its provider has parked is said to wait for what it met.
 func TestWhatAParkedAgentHasMet(t *testing.T) {
 	t.Parallel()

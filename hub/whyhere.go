@@ -116,14 +116,18 @@ func (v AgentView) NextTry() commands.WhyReason {
 	r := commands.WhyReason{Code: commands.CauseNotBefore, Text: "it waits for its next try"}
 	met := ""
 	for _, e := range v.Attempts {
-		if e.Attempt == v.Attempt {
-			if met = fmt.Sprintf(" (exit code %d)", e.Exit.Code); e.Exit.Code != tryLater {
-				met = fmt.Sprintf(" (exit code %d, and its output has words of limit_patterns in the policy there)", e.Exit.Code)
-			}
-			if e.Next > 0 {
-				at := time.UnixMilli(e.Next)
-				r.Until = &at
-			}
+		if e.Attempt != v.Attempt {
+			continue
+		}
+		if met = fmt.Sprintf(" (exit code %d)", e.Exit.Code); e.Exit.Code != tryLater {
+			met = fmt.Sprintf(" (exit code %d, and its output has words of limit_patterns in the policy there)", e.Exit.Code)
+		}
+		if e.Outcome == commands.Released && e.Exit.Error != "" {
+			r.Text = fmt.Sprintf("attempt %d could not be started, spent no retry, and is followed by another one: %s", e.Attempt, commands.OneLine(e.Exit.Error))
+		}
+		if e.Next > 0 {
+			at := time.UnixMilli(e.Next)
+			r.Until = &at
 		}
 	}
 	if v.Reason == commands.Limit {

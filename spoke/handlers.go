@@ -51,7 +51,7 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	defer named.Close()
 	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.JudgeNamed(spawn, env, named) })
 	if named.Fault != nil && (refused == nil || refused.Code == commands.BadPath) {
-		m.Later = named.Fault
+		m.Later = errors.New(withoutPath(named.Fault))
 	}
 	if refused == nil && m.Later == nil {
 		return nil

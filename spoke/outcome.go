@@ -1,12 +1,30 @@
 package spoke
 
 import (
+	"context"
 	"errors"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
+
+// withoutPath is why nothing was started, or could be judged, without the path that it is about: the log names nothing of an order.
+func withoutPath(err error) string {
+	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
+		return x.Text
+	}
+	return err.Error()
+}
+
+// notStarted ends an attempt whose agent was not started.
+func (s *Spoke) notStarted(ctx context.Context, r *run, err error) {
+	e := couldNotStart(err)
+	if e.Outcome == commands.Released {
+		s.Log.WarnContext(ctx, "an agent could not be started, by a fault of this host", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", withoutPath(err))
+	}
+	s.finish(ctx, r, r.fence, e)
+}
 
 func couldNotStart(err error) backlog.End {
 	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: commands.Clean(err.Error(), 1000)}}

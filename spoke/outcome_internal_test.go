@@ -41,4 +41,5 @@ func TestWhatCouldNotStart(t *testing.T) {
 		require.Contains(t, end.Exit.Error, "it did not")
 	}
 	require.Equal(t, commands.CouldNotStart, couldNotStart(errors.New("something else")).Outcome)
+	require.Equal(t, "too many", withoutPath(fmt.Errorf("an attempt: %w", &supervisor.StartError{Path: "/srv/of an order", Text: "too many"})))
 }

@@ -29,13 +29,13 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	rules := s.Policy.Now() // the same from here to the start
 	env, err := s.environmentOf(r)
 	if err != nil {
-		s.finish(ctx, r, r.fence, couldNotStart(err))
+		s.notStarted(ctx, r, err)
 		return
 	}
 	named := rules.OpenNamed(&r.spec)
 	defer named.Close()
 	if named.Fault != nil {
-		s.finish(ctx, r, r.fence, couldNotStart(named.Fault))
+		s.notStarted(ctx, r, named.Fault)
 		return
 	}
 	if refused, ok := judgeAgain(rules, r, env, named); !ok {
@@ -59,7 +59,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		return
 	}
 	if err != nil {
-		s.finish(ctx, r, r.fence, couldNotStart(err))
+		s.notStarted(ctx, r, err)
 		return
 	}
 	s.live.running(r, agent)

@@ -185,7 +185,11 @@ func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 	h.do("unfreeze", "--scope", "instance", "--reason", "there is no room")
 	good, bad := h.spawn("--spoke", "attic", "--dir", allowed, "--", "pwd"), h.spawn("--spoke", "attic", "--dir", "/", "--", "pwd")
 
+	hasSaid(t, m.Spokes["attic"], regexp.MustCompile("agent could not be started, by a fault of this host.* id="+accepted+` attempt=1 err=".*too many open files"`))
 	hasSaid(t, m.Spokes["attic"], regexp.MustCompile("agent ended.* id="+accepted+" attempt=1 outcome=released"))
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "asking the hub why it waits", func() (bool, error) {
+		return strings.Contains(h.run("", "why", accepted).out, "could not be started, spent no retry, and is followed by another one"), nil
+	}))
 	for _, id := range []string{good, bad} {
 		hasSaid(t, m.Spokes["attic"], regexp.MustCompile("cannot be judged on this host now.* id="+id))
 	}

@@ -16,6 +16,9 @@ import (
 // ErrMoved says that what was opened is at no path any more: it was removed, or is moved again and again.
 var ErrMoved = errors.New("it was moved or removed while it was opened")
 
+// errUnplaced says that what was opened cannot be looked for at its path.
+var errUnplaced = errors.New("this host has no room to look where it is")
+
 // A Place is a directory or a file that is held open, with no right to its content.
 type Place struct {
 	file *os.File
@@ -30,11 +33,22 @@ func OpenDir(path string) (*Place, error) { return open(path, unix.O_DIRECTORY) 
 // Open is OpenDir for whatever is there. A pipe or a device holds nobody up.
 func Open(path string) (*Place, error) { return open(path, 0) }
 
+// OpenDirect is OpenDir through no symbolic link at all, whoever makes one meanwhile. What it says of a path is of that path alone.
+func OpenDirect(path string) (*Place, error) {
+	fd, err := openat2(path, unix.O_DIRECTORY, unix.RESOLVE_NO_SYMLINKS)
+	return placed(fd, path, err)
+}
+
 // tries bounds how often a place is looked for that is moved meanwhile.
 const tries = 8
 
 func open(path string, flags uint64) (*Place, error) {
 	fd, err := openat(path, flags, unix.RESOLVE_NO_MAGICLINKS)
+	return placed(fd, path, err)
+}
+
+// placed is the place that is open as fd, unless err says why there is none.
+func placed(fd int, path string, err error) (*Place, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -59,7 +73,7 @@ func (p *Place) locate() error {
 		}
 		is, err := p.isAt(path)
 		if NoRoom(err) {
-			return err
+			return errUnplaced // the path was opened, so this tells of it
 		}
 		if is {
 			p.path = path
@@ -87,7 +101,7 @@ func NoRoom(err error) bool {
 
 // Fault reports whether err is a fault of this host, which may pass: neither that nothing is at the path, nor that it may not be opened.
 func Fault(err error) bool {
-	return NoRoom(err) || anyOf(err, ErrMoved, unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.ENOTCONN, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.EREMOTEIO)
+	return NoRoom(err) || anyOf(err, ErrMoved, errUnplaced, unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.ENOTCONN, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.EREMOTEIO)
 }
 
 func anyOf(err error, list ...error) bool {
@@ -96,15 +110,19 @@ func anyOf(err error, list ...error) bool {
 
 // openat opens a path only for its own sake. Before Linux 5.6, and in a sandbox that does not know openat2, links are
 // followed as ever: what they led to is compared with its path all the same.
-func openat(path string, flags, resolve uint64) (fd int, err error) {
-	flags |= unix.O_PATH | unix.O_CLOEXEC
+func openat(path string, flags, resolve uint64) (int, error) {
+	fd, err := openat2(path, flags, resolve)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return unix.Open(path, int(flags)|unix.O_PATH|unix.O_CLOEXEC, 0)
+	}
+	return fd, err
+}
+
+func openat2(path string, flags, resolve uint64) (fd int, err error) {
+	how := &unix.OpenHow{Flags: flags | unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	for {
-		fd, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: resolve})
-		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // something was moved meanwhile
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			return unix.Open(path, int(flags), 0)
-		default:
+		fd, err = unix.Openat2(unix.AT_FDCWD, path, how)
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) { // else something was moved meanwhile
 			return fd, err
 		}
 	}

@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -66,6 +67,46 @@ func TestWhatIsNoPlace(t *testing.T) {
 	_, err = place.OpenDir(".")
 
 	require.ErrorIs(t, err, place.ErrMoved)
+	require.True(t, place.Fault(err), "it may be there the next time")
+	require.False(t, place.NoRoom(err))
+}
+
+// What is opened directly is behind no link, wherever on the way one is.
+func TestADirectPlaceIsBehindNoLink(t *testing.T) {
+	t.Parallel()
+	dir := root(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "at", "inside"), 0o700))
+	require.NoError(t, os.Symlink("at", filepath.Join(dir, "link")))
+	for name, want := range map[string]error{"link": unix.ELOOP, "link/inside": unix.ELOOP, "none": unix.ENOENT} {
+		_, err := place.OpenDirect(filepath.Join(dir, name))
+		require.ErrorIs(t, err, want, name)
+		require.False(t, place.Fault(err), name)
+	}
+
+	p, err := place.OpenDirect(filepath.Join(dir, "at", "inside"))
+
+	require.NoError(t, err)
+	defer p.Close()
+	require.Equal(t, filepath.Join(dir, "at", "inside"), p.Path())
+}
+
+// A fault of the host is told from what is, or is not, at a path, as the kernel says it.
+func TestWhatIsAFaultOfTheHost(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		list          []error
+		fault, noRoom bool
+	}{
+		{[]error{unix.EMFILE, unix.ENFILE, unix.ENOMEM}, true, true},
+		{[]error{unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.ENOTCONN, place.ErrMoved}, true, false},
+		{[]error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES, unix.ENAMETOOLONG, nil}, false, false},
+	} {
+		for _, err := range tt.list {
+			opened := fmt.Errorf("opening: %w", &os.PathError{Op: "open", Path: "/x", Err: err})
+			require.Equal(t, tt.fault, place.Fault(opened), "%v", err)
+			require.Equal(t, tt.noRoom, place.NoRoom(opened), "%v", err)
+		}
+	}
 }
 
 func TestWhatCanBeExecuted(t *testing.T) {

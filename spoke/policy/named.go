@@ -2,6 +2,7 @@ package policy
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
@@ -24,7 +25,7 @@ type Named struct {
 func (p *Policy) OpenNamed(s *commands.Spawn) *Named {
 	n := &Named{}
 	if s.Dir != "" {
-		if n.Dir, n.NoDir = runtime.OpenDir(s.Dir); n.NoDir != nil {
+		if n.Dir, n.NoDir = p.openDir(s.Dir, runtime.OpenDir); n.NoDir != nil {
 			n.unopened = append(n.unopened, filepath.Clean(s.Dir))
 			n.note(n.NoDir, p.inDirectories(filepath.Clean(s.Dir)))
 		}
@@ -38,6 +39,16 @@ func (p *Policy) OpenNamed(s *commands.Spawn) *Named {
 		n.program = argv[0]
 	}
 	return n
+}
+
+// openDir opens the directory of an order with open. Of a fault that tells of a path only what is without links counts: an agent can make a link
+// that leads from what is allowed to anything.
+func (p *Policy) openDir(dir string, open func(string) (*place.Place, error)) (*place.Place, error) {
+	at, err := open(dir)
+	if fault, everywhere := runtime.OfHost(err); fault && !everywhere && !slices.Contains(p.Directories, anything) {
+		return runtime.OpenDirect(dir)
+	}
+	return at, err
 }
 
 // note keeps why something could not be opened, where that is a fault of this host. That it has room for nothing tells nothing of a

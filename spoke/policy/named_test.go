@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // What was opened is judged, whatever is at the path of it by then.
@@ -37,6 +40,48 @@ func TestWhatWasOpenedIsJudged(t *testing.T) {
 	require.Equal(t, commands.BadPath, r.Code)
 	require.NotNil(t, p.Judge(inside, nil), "and anew it is what is there now")
 	require.Nil(t, p.Judge(outside, nil))
+}
+
+// What keeps an order waiting is a fault at a path that is allowed as it is named, with no link in it: where a link leads, a hub that
+// has put it there learns from no fault. That there is room for nothing is said of every path.
+func TestAFaultBehindALinkIsNotTold(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	at := func(name string) string { return filepath.Join(top, name) }
+	require.NoError(t, os.MkdirAll(at("area/proj"), 0o700))
+	require.NoError(t, os.Symlink("/elsewhere", at("area/link")))
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [" + at("area") + "]\n"))
+	require.NoError(t, err)
+	fails := func(reason supervisor.Reason) func(string) (*place.Place, error) {
+		return func(dir string) (*place.Place, error) { return nil, &supervisor.StartError{Reason: reason, Path: dir} }
+	}
+	for name, tt := range map[string]struct {
+		reason supervisor.Reason
+		want   supervisor.Reason // "" = it is opened all the same
+	}{
+		"area/proj": {supervisor.HostFault, ""},
+		"area/link": {supervisor.HostFault, supervisor.BadDirectory},
+		"area/none": {supervisor.HostFault, supervisor.BadDirectory},
+		"area":      {supervisor.NoResources, supervisor.NoResources},
+	} {
+		dir, err := p.openDir(at(name), fails(tt.reason))
+
+		dir.Close()
+		start, _ := errors.AsType[*supervisor.StartError](err)
+		require.Equal(t, tt.want == "", err == nil, name)
+		if err != nil {
+			require.Equal(t, tt.want, start.Reason, name)
+		}
+	}
+	for _, tt := range []struct {
+		reason        supervisor.Reason
+		allowed, want bool
+	}{{supervisor.HostFault, true, true}, {supervisor.HostFault, false, false}, {supervisor.NoResources, false, true}, {supervisor.BadDirectory, true, false}} {
+		n := &Named{}
+		n.note(&supervisor.StartError{Reason: tt.reason}, tt.allowed)
+		require.Equal(t, tt.want, n.Fault != nil, "%+v", tt)
+	}
 }
 
 // The host is told where the links of a directory lead that is refused, and that a file is none. The hub is not.

@@ -132,12 +132,17 @@ func checkArgv(argv []string) error {
 
 // OpenDir opens the working directory of an agent, once for all that is done with it: for Spec, which does not look at it,
 // Dir is a name. The error is a [*supervisor.StartError].
-func OpenDir(dir string) (*place.Place, error) {
+func OpenDir(dir string) (*place.Place, error) { return openDir(dir, place.OpenDir) }
+
+// OpenDirect is OpenDir through no symbolic link: what its error says is of that path, and not of where a link leads.
+func OpenDirect(dir string) (*place.Place, error) { return openDir(dir, place.OpenDirect) }
+
+func openDir(dir string, open func(string) (*place.Place, error)) (*place.Place, error) {
 	const cannot = "the working directory cannot be entered: "
 	if !filepath.IsAbs(dir) {
 		return nil, &supervisor.StartError{Reason: supervisor.BadDirectory, Path: dir, Text: cannot + "it is not an absolute path"}
 	}
-	p, err := place.OpenDir(dir)
+	p, err := open(dir)
 	if err != nil {
 		return nil, unopened(err, supervisor.BadDirectory, dir, cannot)
 	}
