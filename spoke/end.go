@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -122,8 +123,11 @@ func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool
 		}
 	}
 	held, err = s.progress.Submit(ctx, backlog.Progress{Start: r.start, End: &e, Conn: r.asker})
-	if held && err == nil && r.start != nil && !r.before {
-		s.sayStart(ctx, r, r.start)
+	if err != nil {
+		return held, err
 	}
-	return held, err
+	if start := cmp.Or(s.starts.took(r.fence), r.start); held && start != nil && !r.before {
+		s.sayStart(ctx, r, start)
+	}
+	return held, nil
 }

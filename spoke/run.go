@@ -50,7 +50,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	agent, err := s.startAgent(ctx, r, rules, env, named, deadline)
 	named.Close()
 	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
-		s.proveStart(ctx, r, nil)
+		s.proveLater(ctx, r, nil)()
 		s.ended(ctx, r, begun.Exit)
 		return
 	}
@@ -64,13 +64,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	}
 	s.live.running(r, agent)
 	crash.Point("started an agent")
-	// An agent that is as quick as the database has its start and its end recorded in one
-	// transaction. A fence that no longer holds ends it.
-	proven := s.proveLater(ctx, r, agent)
-	var proof sync.WaitGroup
-	proof.Go(proven)
-	s.attend(ctx, r, agent)
-	proof.Wait()
+	s.follow(ctx, r, agent)
 }
 
 // runNothing is the whole life of an agent that starts no process: it has started and
@@ -113,7 +107,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 			exit.Reason += fmt.Sprintf("; the spoke saw it last %s before it found this", commands.Lasting(max(time.Second, exit.EndedAt.Sub(r.seen).Round(time.Second))))
 		}
 		if !exit.StartedAt.IsZero() {
-			s.proveStart(ctx, r, nil)
+			s.proveLater(ctx, r, nil)()
 		}
 		s.ended(ctx, r, *exit)
 		return
@@ -127,11 +121,10 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	if err != nil {
 		s.Log.WarnContext(ctx, "renewing the lease of an adopted agent", "id", r.fence.Task, "err", err)
 	}
-	s.proveStart(ctx, r, agent)
 	if k, ok, err := s.backlog.PendingKill(ctx, r.fence.Task); err == nil && ok {
 		s.live.kill(k)
 	}
-	s.attend(ctx, r, agent)
+	s.follow(ctx, r, agent)
 }
 
 // leaveOrRemove takes an ended attempt out of the live ones. One that goes on
@@ -213,41 +206,6 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	return supervisor.Start(ctx, r.control(), spec)
-}
-
-// proveStart records that the agent runs, or has run where there is none any more.
-func (s *Spoke) proveStart(ctx context.Context, r *run, agent *supervisor.Agent) {
-	s.proveLater(ctx, r, agent)()
-}
-
-// proveLater is proveStart in two parts: when it returns the start goes before an end
-// that is recorded later. The function that it returns waits until it is stored.
-func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent) func() {
-	start := s.startOf(r, agent)
-	wait := s.progress.Hand(ctx, backlog.Progress{Start: start, Conn: r.asker})
-	return func() {
-		defer close(r.proven)
-		held, err := wait(ctx)
-		if err != nil { // the end will be recorded with the same fence, or not at all
-			s.Log.ErrorContext(ctx, "recording a start", "id", r.fence.Task, "err", err)
-			return
-		}
-		if !held {
-			s.live.lose(r)
-		} else if !r.before || agent != nil { // else it has ended, which is told next
-			s.sayStart(ctx, r, start)
-		}
-	}
-}
-
-// startOf is the proof that the agent runs, or has run.
-func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
-	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level, Overruns: s.overrunsAfter(r), Patience: s.OverrunPatience}
-	if agent != nil {
-		shim := agent.Shim()
-		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
-	}
-	return start
 }
 
 // leaseWhy is what the record of an agent says that is ended because its fence no longer holds.

@@ -86,6 +86,7 @@ type Spoke struct {
 	bootID   string
 	live     live
 	progress *store.Group[backlog.Progress, bool]
+	starts   unrecorded
 	work     wait.Signal // sent when tasks may have become claimable or a slot free
 	written  wait.Signal // sent when something was written that may be due
 	ready    readiness
@@ -117,7 +118,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live.byTask, s.live.missed, s.live.all, s.live.waiting, s.live.added = map[string]*run{}, map[string]missedPause{}, map[*run]bool{}, map[*run]chan backlog.Past{}, func() { s.output.Begun() }
 	s.backlog = Backlog(s.DB, s.Dir)
-	s.progress = store.NewGroup(s.backlog.Record)
+	s.progress = store.NewGroup(s.record)
 	s.board, s.output = b, output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, func(f backlog.Fence) string { return ControlDir(s.attemptDir(f)) }, s.outputCap, s.live.asked, s.Log
 }

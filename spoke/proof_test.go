@@ -1,0 +1,65 @@
+package spoke_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+)
+
+// unrecorded keeps the database of a spoke from recording a start until allow is called, and counts how often one was tried.
+func unrecorded(t *testing.T, s *meshtest.Spoke) (tries func() int, allow func()) {
+	t.Helper()
+	s.Exec(t, `CREATE SEQUENCE start_tries MINVALUE 0; CREATE TABLE starts_allowed ()`)
+	s.Exec(t, `CREATE FUNCTION no_start() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$ BEGIN
+		IF EXISTS (SELECT FROM starts_allowed) THEN RETURN NEW; END IF;
+		PERFORM nextval('start_tries');
+		RAISE EXCEPTION 'the test says so'; END $$`)
+	s.Exec(t, `CREATE TRIGGER no_start BEFORE INSERT ON sessions FOR EACH ROW EXECUTE FUNCTION no_start()`)
+	tries = func() int {
+		return s.Count(t, `SELECT CASE WHEN is_called THEN last_value + 1 ELSE 0 END FROM start_tries`)
+	}
+	return tries, func() { s.Exec(t, `INSERT INTO starts_allowed DEFAULT VALUES`) }
+}
+
+// A start whose record fails is recorded while its agent runs.
+func TestAStartIsRecordedAgain(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	tries, allow := unrecorded(t, m.Spokes["attic"])
+	gate := filepath.Join(t.TempDir(), "open")
+	id := m.Spawn(t, "attic", gated(gate, "true")...)
+	meshtest.Await(t, "a second try", func() bool { return tries() >= 2 })
+
+	allow()
+
+	m.Await(t, id, commands.Running)
+	require.NoError(t, os.WriteFile(gate, nil, 0o644))
+	require.Equal(t, commands.Completed, m.Wait(t, id).State)
+	m.Check(t)
+}
+
+// A start that could not be recorded before its agent ended is recorded with the end: what began is told as begun.
+func TestAStartIsRecordedWithTheEnd(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	tries, allow := unrecorded(t, s)
+	over := filepath.Join(t.TempDir(), "over")
+	id := m.Spawn(t, "attic", "sh", "-c", "touch "+over)
+	meshtest.Await(t, "the end of the agent", func() bool { _, err := os.Stat(over); return err == nil })
+	before := tries()
+	meshtest.Await(t, "the end to be tried with the start", func() bool { return tries() > before+3 || s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+
+	allow()
+
+	v := m.Wait(t, id)
+	require.Equal(t, commands.Completed, v.State)
+	require.NotNil(t, v.StartedAt)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM sessions WHERE state = 'retired'`))
+	m.Check(t)
+}
