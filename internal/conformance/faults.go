@@ -58,7 +58,7 @@ func (t *trial) linkCut() error {
 	if err := t.wrote(spawn.Task, 1, "stdout", "one\ntwo\n"); err != nil {
 		return err
 	}
-	if err := t.checkAnswers(s, "accepted started result"); err != nil {
+	if err := t.checkBrief(s, "accepted started result"); err != nil {
 		return err
 	}
 	return ran(trace, "begun", "over")
@@ -95,7 +95,7 @@ func (t *trial) newServer() error {
 	if _, err := t.result(s.ID, commands.Completed); err != nil {
 		return err
 	}
-	return t.checkBrief(s)
+	return t.checkBrief(s, "accepted started result")
 }
 
 func (t *trial) killedAtWork() error {
