@@ -95,6 +95,40 @@ func TestAnswersToWhatARestoredHubHasLost(t *testing.T) {
 	require.Equal(t, store.Active, m.View(t, "attic").State)
 }
 
+// A spoke that was restored may end what has ended otherwise: nobody suspends it for that, and it is proof of nothing. What it has told since it
+// may not contradict.
+func TestAnotherEndOfBeforeARestoreIsNoFault(t *testing.T) {
+	t.Parallel()
+	const base, orders = 1000, 40
+	m := meshtest.Start(t)
+	a := m.Attack(t, "attic")
+	end := func(q meshtest.Asked, code int, seq int64) []byte {
+		return a.Seal(t, &commands.Result{Task: q.Task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded, Exit: commands.Exit{Code: code}}, q.Re, func(h *signing.Header) { h.Seq = max(h.Seq, seq) }).Envelope
+	}
+	conflicts := func(kept bool) int {
+		return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE code = 'RESULT_CONFLICT' AND (envelope <> '') = $1`, kept)
+	}
+	// ended orders tasks that end with message from on, and returns other ends of them.
+	ended := func(from, other int64) (others [][]byte) {
+		for i := range int64(orders) {
+			asked := a.Order(t, m)
+			a.Send(t, commands.QueueResults, end(asked, 0, from+i))
+			require.Equal(t, commands.Completed, m.Wait(t, asked.Task).State)
+			others = append(others, end(asked, 1, other+i))
+		}
+		return others
+	}
+	others := ended(1, base+1)
+	m.Hub.Exec(t, `UPDATE sequences SET peer_base = $1`, base)
+
+	a.Send(t, commands.QueueResults, others...)
+
+	meshtest.Await(t, "the refusals", func() bool { return conflicts(false) == orders })
+	require.Equal(t, store.Active, m.View(t, "attic").State)
+	a.Shout(t, commands.QueueResults, ended(2*base, 3*base)...)
+	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "attic").State == store.Suspended })
+}
+
 // A message that would leave more gaps between the stored numbers than there may be
 // is not stored. It is taken when it comes behind what is missing.
 func TestNumbersWithManyGaps(t *testing.T) {

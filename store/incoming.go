@@ -30,7 +30,7 @@ type Incoming struct {
 
 	answered bool // with a refusal
 
-	forgotten bool // refused for what its sender may have lost in a restore, and so cannot keep to: nobody's fault
+	forgotten bool // refused for what its sender may have lost in a restore, and so cannot keep to
 
 	Effect any // what act leaves for those who are told after the commit
 }

@@ -47,7 +47,7 @@ func (m *Incoming) Fault() Fault {
 	switch {
 	case !m.Refused():
 		return None
-	case m.excess():
+	case m.excess(), m.Code == commands.ResultClash && m.forgotten:
 		return Stray
 	case m.Overflows(), m.Code == commands.TooMany && m.forgotten:
 		return None
@@ -83,7 +83,8 @@ func told(batch []*Incoming) (n int) {
 
 // noteRefused audits what was refused, as far as there is room. The inbox keeps the digest of
 // it, which guards against its repetition, and no bytes; of a second end of a task, and of a result that could not
-// be read, those are kept where it was audited: they prove that its sender contradicts himself, or how the task ended.
+// be read, those are kept where it was audited: they prove that its sender contradicts himself,
+// where he has not told the first end before he was restored from a backup, or how the task ended.
 func (t *taking) noteRefused(room int) {
 	var conns, ids, codes []string
 	var keep []bool
@@ -99,7 +100,7 @@ func (t *taking) noteRefused(room int) {
 			t.tx.Audit(AuditRow{Actor: string(m.Header.Iss), Action: t.refusedAction(m), Object: m.Task(), Code: string(m.Code), Why: m.whyHere(), Conn: t.from.ID, Message: m.Header.ID})
 		}
 		if t.inserted[m] {
-			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told && (m.Code == commands.ResultClash || m.Unread))
+			conns, ids, codes, keep = append(conns, m.Conn), append(ids, m.Header.ID), append(codes, string(m.Code)), append(keep, m.Told && (m.Code == commands.ResultClash && !m.forgotten || m.Unread))
 			if !keep[len(keep)-1] {
 				t.kept.bytes -= int64(m.keptBytes())
 			}
