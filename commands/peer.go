@@ -202,8 +202,8 @@ func (n *Numbering) check() error {
 	return n.Stored.check()
 }
 
-// check wants a page that goes on: one that is not the last reaches From at least, and none tells of more than
-// its messages can be about. Numbers and digests are checked with those around it.
+// check wants a page that goes on: one that is not the last reaches From at least, none tells of more than
+// its messages can be about, and of a task once. Numbers and digests are checked with those around it.
 func (r *Recalled) check() error {
 	covered := r.Through - r.From + 1
 	if covered < 0 || covered == 0 && !r.Done {
@@ -212,10 +212,15 @@ func (r *Recalled) check() error {
 	if most := min(covered, MaxRecalled); int64(max(len(r.Tasks), len(r.Orders))) > most {
 		return Refuse(Validation, "what is recalled of %d messages tells of at most %d tasks", covered, most)
 	}
+	told := map[string]bool{}
 	for _, t := range r.Tasks {
 		if err := t.check(); err != nil {
 			return err
 		}
+		if told[t.Task] {
+			return Refuse(Validation, "task %s is told of twice", t.Task)
+		}
+		told[t.Task] = true
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +14,11 @@ import (
 func TestWhatIsRecalledGoesOn(t *testing.T) {
 	t.Parallel()
 	const id = "01920000-0000-7000-8000-000000000001"
-	tasks := func(n int) []TaskStanding {
-		return slices.Repeat([]TaskStanding{{Task: id, Command: id, SHA256: strings.Repeat("a", 64), State: Running, Attempt: 1}}, n)
+	tasks := func(n int) (list []TaskStanding) {
+		for i := range n {
+			list = append(list, TaskStanding{Task: fmt.Sprintf("%s%04x", id[:len(id)-4], i), Command: id, SHA256: strings.Repeat("a", 64), State: Running, Attempt: 1})
+		}
+		return list
 	}
 	check := func(r Recalled) error { return (&Numbering{Recalled: &r}).check() }
 	for name, fine := range map[string]Recalled{
@@ -31,6 +35,7 @@ func TestWhatIsRecalledGoesOn(t *testing.T) {
 		"a page that does not go on": {From: 7, Through: 6},
 		"a page that goes back":      {From: 7, Through: 5, Done: true},
 		"a task of no message":       {From: 7, Through: 6, Done: true, Tasks: tasks(1)},
+		"a task twice":               {From: 7, Through: 8, Tasks: slices.Repeat(tasks(1), 2)},
 		"two tasks of one message":   {From: 7, Through: 7, Tasks: tasks(2)},
 		"two orders of one message":  {From: 7, Through: 7, Done: true, Orders: make([][]byte, 2)},
 		"more tasks than a page has": {From: 1, Through: 500, Tasks: tasks(MaxRecalled + 1)},

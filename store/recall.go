@@ -168,7 +168,7 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 	return taken && err == nil, err
 }
 
-// How often a peer that commands may name tasks that are not known here, after one restore: each takes rows, and those that are told to
+// How many tasks a peer that commands may name that are not known here, after one restore: each takes rows, and those that are told to
 // it as lost a signed message each. What it has really asked for since the backup is less, but on a host that has run a million agents since.
 const maxUnknown, maxLost = 1_000_000, 10_000
 

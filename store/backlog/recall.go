@@ -53,7 +53,7 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	for _, s := range list {
 		r.sort(conn, s)
 	}
-	if err := tx.CountRecalled(ctx, conn, len(list)-len(here), len(r.lost)); err != nil {
+	if err := r.countUnknown(ctx, tx, list); err != nil {
 		return err
 	}
 	if len(r.lost) > 0 {
@@ -80,6 +80,30 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 		return err
 	}
 	return finishRecalled(ctx, tx, r.cancelled)
+}
+
+// countUnknown counts the tasks that are not here, each once after a restore: a hub names a task in each page that has a message about
+// it. One that was named before is not told as lost again.
+func (r *recalling) countUnknown(ctx context.Context, tx *store.Tx, list []commands.TaskStanding) error {
+	var unknown []string
+	for _, s := range list {
+		if _, here := r.here[s.Task]; !here {
+			unknown = append(unknown, s.Task)
+		}
+	}
+	named := map[string]bool{}
+	if len(unknown) > 0 && !r.restored.IsZero() {
+		rows, err := tx.Query(ctx, statement("named_before"), unknown, r.conn, r.restored)
+		if err != nil {
+			return fmt.Errorf("looking for tasks that were named before: %w", err)
+		}
+		var task string
+		if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { named[task] = true; return nil }); err != nil {
+			return fmt.Errorf("looking for tasks that were named before: %w", err)
+		}
+	}
+	r.lost = slices.DeleteFunc(r.lost, func(m Moved) bool { return named[m.Task] })
+	return tx.CountRecalled(ctx, r.conn, len(unknown)-len(named), len(r.lost))
 }
 
 // finishRecalled makes the open attempts of tasks that their asker recalls as cancelled the last ones: they may finish.
@@ -191,7 +215,9 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 	switch {
 	case !here:
 		if !s.State.Terminal() && !s.Comes {
-			r.lost = append(r.lost, lost(conn, s))
+			if r.lost = append(r.lost, lost(conn, s)); s.Attempt == 0 {
+				r.over.task, r.over.attempt = append(r.over.task, s.Task), append(r.over.attempt, 0) // that it was named
+			}
 		}
 		r.before(s)
 	case h.state.Terminal():

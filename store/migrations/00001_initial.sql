@@ -215,8 +215,8 @@ CREATE TABLE sequences (
     -- number on; 0 = nothing. Until it has said so, what it asked for is frozen.
     recall_from  bigint NOT NULL DEFAULT 0,
     -- What the peer has said of tasks that are not known here, since the restore or since a person let it go on.
-    recalled_unknown bigint NOT NULL DEFAULT 0,    -- how often it has named one,
-    recalled_lost    bigint NOT NULL DEFAULT 0,    -- and how often one that is told to it as lost
+    recalled_unknown bigint NOT NULL DEFAULT 0,    -- how many it has named,
+    recalled_lost    bigint NOT NULL DEFAULT 0,    -- and how many that are told to it as lost
     incarnations text[] NOT NULL DEFAULT '{}',     -- of the peer, the newest last: one that comes back shows that two instances have its key
     peer_state   text NOT NULL DEFAULT 'active',   -- of the connection on the peer's side, by whom and why, as audited last
     kid     text NOT NULL,                         -- our key that signs: the newest one that the peer has confirmed

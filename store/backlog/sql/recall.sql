@@ -16,8 +16,12 @@ SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodi
 -- Remembers attempts that had started: a claim takes them over and starts nothing. Those of $5 were cancelled, and may finish: what was told once of an attempt stays.
 -- name: note_recalled
 INSERT INTO recalled AS r (task, conn, attempt, over, reason) SELECT task, $3, attempt, over, CASE WHEN task = ANY ($5::uuid[]) THEN 'cancel_requested' ELSE '' END FROM unnest($1::uuid[], $2::int[], $4::boolean[]) AS u (task, attempt, over)
-ON CONFLICT (task) DO UPDATE SET (attempt, over, reason) =
+ON CONFLICT (task) DO UPDATE SET at = excluded.at, (attempt, over, reason) =
     (SELECT x.attempt, x.over, x.reason FROM (VALUES (r.attempt, r.over, r.reason), (excluded.attempt, excluded.over, excluded.reason)) AS x (attempt, over, reason) ORDER BY x.attempt DESC, x.over DESC, x.reason DESC LIMIT 1)
+
+-- Which of tasks $1 that are not here connection $2 has named since $3.
+-- name: named_before
+SELECT task::text FROM recalled WHERE task = ANY ($1::uuid[]) AND conn = $2 AND at >= $3
 
 -- Brings tasks that wait forward to the attempts that were told of. Those spent
 -- retries as far as is known, and what ran does not expire unstarted.
