@@ -49,8 +49,23 @@ func (r *run) goesBy(past backlog.Past) {
 
 // awaitRecall looks for what hubs recall, for all attempts that wait for it, until none does.
 func (s *Spoke) awaitRecall(ctx context.Context) {
-	for {
-		waiting := s.live.awaiting()
+	s.live.look(ctx, func(tasks []string) (map[string]backlog.Past, error) {
+		pasts, err := s.backlog.Pasts(ctx, tasks)
+		if err != nil && ctx.Err() == nil {
+			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "err", err)
+		}
+		return pasts, err
+	})
+}
+
+// How often the database is asked: a hub that is away for days is not looked for five times a second. What changes something wakes who
+// looks; what another process changes is found by itself.
+const firstLook, lastLook = 200 * time.Millisecond, 2 * time.Second
+
+// look asks pasts for all that wait, and tells each what it waits for, until none does.
+func (l *live) look(ctx context.Context, pasts func(tasks []string) (map[string]backlog.Past, error)) {
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		waiting := l.awaiting()
 		if len(waiting) == 0 {
 			return
 		}
@@ -58,12 +73,9 @@ func (s *Spoke) awaitRecall(ctx context.Context) {
 		for r := range waiting {
 			tasks = append(tasks, r.fence.Task)
 		}
-		pasts, err := s.backlog.Pasts(ctx, tasks)
-		if err != nil && ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "looking for what the hub recalls; it is tried again", "err", err)
-		}
+		found, err := pasts(tasks)
 		for r, told := range waiting {
-			if past := pasts[r.fence.Task]; err == nil && !past.Asked {
+			if past := found[r.fence.Task]; err == nil && !past.Asked {
 				select {
 				case told <- past:
 				default: // it has not read the one before yet
@@ -73,7 +85,9 @@ func (s *Spoke) awaitRecall(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(200 * time.Millisecond):
+		case <-l.recalls:
+			pause = firstLook / 2
+		case <-time.After(pause):
 		}
 	}
 }
@@ -85,9 +99,11 @@ func (l *live) await(r *run, told chan backlog.Past) (first bool) {
 	defer l.mu.Unlock()
 	if told == nil {
 		delete(l.waiting, r)
+		l.recalls.Send()
 		return false
 	}
 	l.waiting[r] = told
+	l.recalls.Send()
 	first, l.looking = !l.looking, true
 	return first
 }

@@ -65,6 +65,7 @@ type live struct {
 	all       map[*run]bool              // also those whose task has a later one in byTask
 	waiting   map[*run]chan backlog.Past // for what their hubs recall, without a process
 	looking   bool                       // for what hubs recall
+	recalls   wait.Signal                // sent when what they wait for may have come
 	added     func()                     // called after each addition; set before the first
 }
 
@@ -201,6 +202,7 @@ func (l *live) kill(k backlog.KillRun) {
 		case r.kills <- k:
 		default: // eight kills wait already
 		}
+		l.recalls.Send() // it may wait for its hub
 	}
 }
 

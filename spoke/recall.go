@@ -32,6 +32,12 @@ func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connecti
 	return s.backlog.Recall(ctx, tx, c.ID, tasks)
 }
 
+// mayStart hears that what a hub kept from starting may start: it has said all that it recalls, too.
+func (s *Spoke) mayStart() {
+	s.work.Send()
+	s.live.recalls.Send()
+}
+
 // takeBack finds agents that are paused as far as the database knows, and went on after the backup that it was restored from: an
 // attempt that it does not know has a directory.
 func (s *Spoke) takeBack(ctx context.Context) error {

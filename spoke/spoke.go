@@ -116,7 +116,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	}
 	s.OverrunAfter, s.OverrunPatience = cmp.Or(s.OverrunAfter, DefaultOverrunAfter), cmp.Or(s.OverrunPatience, DefaultOverrunPatience)
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
-	s.live.byTask, s.live.missed, s.live.all, s.live.waiting, s.live.added = map[string]*run{}, map[string]missedPause{}, map[*run]bool{}, map[*run]chan backlog.Past{}, func() { s.output.Begun() }
+	s.live.byTask, s.live.missed, s.live.all, s.live.waiting, s.live.recalls, s.live.added = map[string]*run{}, map[string]missedPause{}, map[*run]bool{}, map[*run]chan backlog.Past{}, wait.NewSignal(), func() { s.output.Begun() }
 	s.backlog = Backlog(s.DB, s.Dir)
 	s.progress = store.NewGroup(s.record)
 	s.board, s.output = b, output.New(s.backlog)
@@ -178,7 +178,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	if err := s.findBegun(ctx); err != nil {
 		return err
 	}
-	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.work.Send,
+	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.mayStart,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
 	s.board.OnChange(func(c store.Wrote) {
