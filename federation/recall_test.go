@@ -2,6 +2,7 @@ package federation_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -25,7 +27,9 @@ func forgotten(t *testing.T) (hub *storetest.Side, h federation.HistoryForTest) 
 	require.NoError(t, p.Hub.Exec(`UPDATE mirrors SET state = 'running', attempt = 1, accepted_at = now(), started_at = now() WHERE task = $1`, task))
 	require.NoError(t, p.Hub.Exec(`INSERT INTO inbox (id, conn, seq, kind, digest, exp, task, code, envelope) SELECT gen_random_uuid(), $1, 1, 'agent.running', '', now() + interval '1 day', $2, '', ''`, p.Hub.Conn.ID, task))
 	return p.Hub, federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
-		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) error { return nil }})
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) ([]error, error) {
+			return nil, nil
+		}})
 }
 
 const stillOpen = `SELECT count(*) FROM open_outbox WHERE kind = 'agent.spawn'`
@@ -113,7 +117,10 @@ func TestAnAnswerWaitsForTheNumbers(t *testing.T) {
 	p.Order(t, nil)
 	taken := 0
 	h := federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
-		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) error { taken++; return nil }})
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) ([]error, error) {
+			taken++
+			return nil, nil
+		}})
 	n := commands.Numbering{Stored: commands.Numbers{Through: 5}, Digest: &commands.History{From: 1, Until: 1, SHA256: strings.Repeat("ab", 32)},
 		Recalled: &commands.Recalled{From: 1, Through: 5}}
 
@@ -144,7 +151,9 @@ func TestWhoMakesUpPagesIsSuspended(t *testing.T) {
 	p := storetest.NewPair(t)
 	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1`))
 	h := federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
-		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) error { return nil }})
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) ([]error, error) {
+			return nil, nil
+		}})
 	lie := func() {
 		n := commands.Numbering{Digest: &commands.History{}, Recalled: &commands.Recalled{From: 1, Through: 1 << 40}}
 		require.Equal(t, commands.Validation, commands.CodeOf(h.Hear(t.Context(), p.Hub.Peer.Key, 1, n)))
@@ -161,4 +170,26 @@ func TestWhoMakesUpPagesIsSuspended(t *testing.T) {
 		require.Less(t, n, 20, "where a minute begins meanwhile; else the first of them suspends it")
 		lie()
 	}
+}
+
+// Orders that a peer hands back and that nobody here has given take 20 rows of the audit a minute, however many pages there are. They are no fault of
+// the peer: a backup may lack the key that they were signed with.
+func TestStrangeOrdersAreNotedSomeAMinute(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1, last = 1000`))
+	h := federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
+		Recalled: func(context.Context, *store.Tx, store.Connection, *commands.Recalled) ([]error, error) {
+			return slices.Repeat([]error{commands.Refuse(signing.KeyUnknown, "no such key")}, 100), nil
+		}})
+
+	for from := int64(1); from < 1000; from += 100 {
+		require.NoError(t, h.Hear(t.Context(), p.Hub.Peer.Key, 1, commands.Numbering{Digest: &commands.History{}, Recalled: &commands.Recalled{From: from, Through: from + 99}}))
+	}
+
+	require.Equal(t, 1001, p.Hub.Count(t, `SELECT recall_from FROM sequences`))
+	rows := p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'order.strange' AND code = 'KEY_UNKNOWN'`)
+	require.Positive(t, rows)
+	require.LessOrEqual(t, rows, 60)
+	require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM connections WHERE state = 'active'`))
 }

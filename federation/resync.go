@@ -200,8 +200,10 @@ func (x *Exchange) countChanges(ctx context.Context, p *Peer, told, untold int) 
 // recall takes in what the peer was told by this instance, which was restored
 // from a backup. What no honest peer says suspends the connection.
 func (x *Exchange) recall(ctx context.Context, p *Peer, by store.Speaker, r *commands.Recalled) error {
-	taken, err := x.board.DB.Recall(ctx, by, r, func(ctx context.Context, tx *store.Tx) error {
-		return x.role.Recalled(ctx, tx, p.Connection, r)
+	var strange []error
+	taken, err := x.board.DB.Recall(ctx, by, r, func(ctx context.Context, tx *store.Tx) (err error) {
+		strange, err = x.role.Recalled(ctx, tx, p.Connection, r)
+		return err
 	})
 	many, tooMany := errors.AsType[*store.TooManyRecalled](err)
 	switch {
@@ -217,7 +219,21 @@ func (x *Exchange) recall(ctx context.Context, p *Peer, by store.Speaker, r *com
 	x.history.learnt += len(r.Tasks) + len(r.Orders)
 	x.mu.Unlock()
 	x.log.InfoContext(ctx, "the peer has said what became of its work", "tasks", len(r.Tasks)+len(r.Orders), "done", r.Done)
-	return nil
+	return x.auditStrange(ctx, p, strange)
+}
+
+// auditStrange notes what a peer recalls as words of this instance that are none, as far as there is room. That is no fault of it: a
+// backup may have none of the keys that were signed with since.
+func (x *Exchange) auditStrange(ctx context.Context, p *Peer, strange []error) error {
+	var c tally
+	for _, err := range strange {
+		code, tell := commands.CodeOf(err), x.refusals.room(time.Now()) > 0
+		c.add(p, x.refusals.count(code, store.None, tell, time.Now()), err.Error())
+		if tell {
+			c.rows = append(c.rows, store.AuditRow{Actor: string(p.Peer), Action: "order.strange", Code: string(code), Why: err.Error(), Conn: p.ID})
+		}
+	}
+	return x.auditTally(ctx, p, c)
 }
 
 // setAgreement remembers whether the histories agree on link, and says so once.

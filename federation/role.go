@@ -26,8 +26,9 @@ type Role struct {
 	Ended func(ctx context.Context, c store.Connection)
 
 	// Recalled takes in what a peer recalls of this instance's words, inside a
-	// transaction, after this instance was restored from a backup.
-	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error
+	// transaction, after this instance was restored from a backup. It returns why some of
+	// it is strange: this instance has not said that.
+	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error)
 
 	// MayStart is told when what a peer that is obeyed kept from starting may start.
 	MayStart func()

@@ -133,12 +133,12 @@ func (h *Hub) endWork(ctx context.Context, tx *store.Tx, c store.Connection) err
 }
 
 // takeRecalled takes over the orders that this hub no longer knows.
-func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
-	if err := tx.Adopt(ctx, c, r.From, r.Orders); err != nil || !r.Done {
-		return err
+func (h *Hub) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error) {
+	if strange, err = tx.Adopt(ctx, c, r.From, r.Orders); err != nil || !r.Done {
+		return strange, err
 	}
 	h.lacking.restored(c.ID)
-	return nil
+	return strange, nil
 }
 
 // workEnded wakes whoever waits for an agent: its connection may have ended.

@@ -22,14 +22,14 @@ const maxAttempt = 10_000
 // directory is there. A word about such an attempt before that is carried out on it, too.
 
 // takeRecalled takes in what a hub recalls of this spoke's words.
-func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) error {
+func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error) {
 	tasks := slices.Clone(r.Tasks)
 	for i, t := range tasks {
 		if last := s.backlog.Found(t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
 			tasks[i].Attempt, tasks[i].Over = last, false
 		}
 	}
-	return s.backlog.Recall(ctx, tx, c.ID, tasks)
+	return nil, s.backlog.Recall(ctx, tx, c.ID, tasks)
 }
 
 // mayStart hears that what a hub kept from starting may start: it has said all that it recalls, too.

@@ -19,16 +19,15 @@ import (
 // move; the peer has answered it, so it does not expire as if it had not. An order that was
 // given again under its own id since, and asks for the same, becomes the old one: the peer
 // has that. Whoever repeats the request finds it all the same. What this instance
-// has not signed, or has given before number from and was not asked for, is noted and
-// changes nothing. Only [DB.Recall], which holds the connection, calls it.
-func (tx *Tx) Adopt(ctx context.Context, c Connection, from int64, envelopes [][]byte) error {
+// has not signed, or has given before number from and was not asked for, changes nothing and is
+// returned: why it is strange. Only [DB.Recall], which holds the connection, calls it.
+func (tx *Tx) Adopt(ctx context.Context, c Connection, from int64, envelopes [][]byte) (strange []error, err error) {
 	if len(envelopes) == 0 {
-		return nil
+		return nil, nil
 	}
 	v := signing.Verifier{Self: c.Peer, Conn: c.ID, Epoch: c.Epoch, Heads: &signing.Heads{}}
-	var err error
 	if v.Keys, err = tx.ownKeys(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	for _, envelope := range envelopes {
 		o, err := openOwn(v, envelope)
@@ -36,14 +35,14 @@ func (tx *Tx) Adopt(ctx context.Context, c Connection, from int64, envelopes [][
 			err = commands.Refuse(commands.Validation, "order %d is older than number %d, from which on orders were asked for", o.header.Seq, from)
 		}
 		if err != nil {
-			tx.Audit(AuditRow{Actor: string(c.Peer), Action: "order.strange", Code: string(commands.CodeOf(err)), Why: err.Error(), Conn: c.ID})
+			strange = append(strange, err)
 			continue
 		}
 		if err := tx.adopt(ctx, c, o); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return strange, nil
 }
 
 // ownKeys are the keys that this instance signs and signed with.
