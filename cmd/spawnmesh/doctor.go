@@ -50,7 +50,11 @@ func (a *app) doctor(ctx context.Context) error {
 	checks = append(checks, checkDisk(dir), checkPlace(dir), checkKeys(dir), checkPolicy(dir))
 	checks = append(checks, checkEntries(dir)...)
 	checks = append(checks, running...)
-	checks = append(checks, a.checkDatabase(ctx, dir)...)
+	if databaseAway(running) {
+		checks = append(checks, note("database", notLookedAt))
+	} else {
+		checks = append(checks, a.checkDatabase(ctx, dir)...)
+	}
 	if err := ctx.Err(); err != nil { // what was cut off is not wrong
 		return err
 	}
@@ -199,12 +203,15 @@ func checkPolicy(dir string) control.Check {
 }
 
 // checkInForce says that the spoke that runs here obeys another policy than the file has.
-func (a *app) checkInForce(ctx context.Context) []control.Check {
-	_, inForce, err := a.policyHere(ctx)
-	if err != nil || inForce == "" { // what is wrong with the file is said of it
+func (a *app) checkInForce(v running) []control.Check {
+	p, err := a.policy()
+	if err != nil { // what is wrong with the file is said of it
 		return nil
 	}
-	return []control.Check{{Name: "policy in force", Problem: strings.Join(a.ofTheFile(inForce), "")}}
+	if inForce := v.otherThan(p); inForce != "" {
+		return []control.Check{{Name: "policy in force", Problem: strings.Join(a.ofTheFile(inForce), "")}}
+	}
+	return nil
 }
 
 // checkEntries names the entries of the policy that are as good as a shell. The host may
@@ -238,10 +245,21 @@ func (a *app) checkInstance(ctx context.Context) (role string, checks []control.
 	if v.API != "" {
 		checks = append(checks, note("api", "for other programs at "+v.API))
 	}
-	checks = append(checks, a.checkInForce(ctx)...)
+	checks = append(checks, a.checkInForce(v)...)
+	if databaseAway(v.Health) {
+		return v.Role, append(append(checks, v.Health...), note("connections", notLookedAt))
+	}
 	checks = append(checks, a.checkWork(v)...)
 	checks = append(checks, v.Health...)
 	return v.Role, append(checks, a.checkSpokes(ctx)...)
+}
+
+// notLookedAt is said of what is in the database where that does not answer: each such look would wait for it anew.
+const notLookedAt = "not looked at: the database does not answer"
+
+// databaseAway reports whether the instance that runs has no answer of its database.
+func databaseAway(checks []control.Check) bool {
+	return slices.ContainsFunc(checks, func(c control.Check) bool { return c.Name == control.DatabaseCheck && !c.OK })
 }
 
 // aliveTime is how long an instance may take to say that it is alive before doctor calls it hung.

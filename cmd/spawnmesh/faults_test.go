@@ -140,6 +140,15 @@ func TestADatabaseThatStandsStill(t *testing.T) {
 		})
 	}
 	asking.Go(func() { assert.NotZero(t, h.run("", "health").code) })
+	asking.Go(func() {
+		s := h.run("", "doctor")
+		assert.Equal(t, exitUnexpected, s.code)
+		assert.Regexp(t, `(?m)^postgres +WRONG: `, s.out)
+		assert.Contains(t, s.out, "\n1 of ", "what is in the database is left out, and does not wait for it: %s", s.out)
+		for _, name := range []string{"connections", "database"} {
+			assert.Regexp(t, `(?m)^`+name+` +not looked at: the database does not answer$`, s.out)
+		}
+	})
 	asking.Wait()
 	g.open(t)
 	require.NoError(t, fleet.Poll(t.Context(), 4*time.Minute, "waiting for the log", func() (bool, error) {

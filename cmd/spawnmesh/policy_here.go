@@ -21,10 +21,15 @@ func (a *app) policyHere(ctx context.Context) (p *policy.Policy, inForce string,
 	if err != nil || v.Held == nil {
 		return p, "", nil // then what holds here is not known, and the answer says so
 	}
-	if v.Policy != p.ID() {
-		inForce = v.Policy
+	return p.On(v.Held), v.otherThan(p), nil
+}
+
+// otherThan is the id of the policy that the spoke obeys which runs; "" = it is p, or no spoke runs.
+func (v running) otherThan(p *policy.Policy) string {
+	if v.Held == nil || v.Policy == p.ID() {
+		return ""
 	}
-	return p.On(v.Held), inForce, nil
+	return v.Policy
 }
 
 // allowed says that the policy lets a program run, and whether there is one.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -187,6 +188,25 @@ func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
 	}
 	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGCONT))
 	require.Contains(t, []int{0, exitNotFound}, h.run("", "status", named[1]).code)
+}
+
+// An unansweredCommit is the error of one, as the store has it.
+type unansweredCommit struct{}
+
+func (unansweredCommit) Error() string         { return "the commit was not answered" }
+func (unansweredCommit) MayHaveHappened() bool { return true }
+
+// Where a hub does not know whether it has stored an order, that is named too, and how to ask.
+func TestAnOrderThatMayBeStoredIsNamed(t *testing.T) {
+	t.Parallel()
+	r := hub.SpawnRequest{ID: newID()}
+	said := control.ProblemOf(unansweredCommit{})
+
+	got := refusal(unanswered(t.Context(), r, &commands.Refused{Code: commands.Code(said.Code), Why: said.Detail, Hint: said.Hint}))
+
+	id := commands.ShortID(r.ID)
+	require.Equal(t, &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; agent " + id + " may have been ordered",
+		Hint: "what became of it, once the hub answers", Run: []string{"status", id}}, got)
 }
 
 // Who asks an instance that hangs is told so, once, and doctor says what hangs; a long wait for one that is alive says nothing.

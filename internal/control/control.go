@@ -234,6 +234,9 @@ var inputCodes = map[int]commands.Code{
 	http.StatusRequestTimeout:        commands.RequestTimeout,
 }
 
+// MayBeDone ends what is said where nobody knows whether what was asked was done.
+const MayBeDone = "what was asked may have been done all the same"
+
 // explain puts err into words for a person where it comes from a database that does
 // not answer: who asked may try again.
 func explain(err error) error {
@@ -244,7 +247,7 @@ func explain(err error) error {
 	maybe, unknown := errors.AsType[unknownOutcome](err)
 	switch {
 	case unknown && maybe.MayHaveHappened() && (code == commands.Internal || code == commands.StoreDown):
-		return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; what was asked may have been done all the same",
+		return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; " + MayBeDone,
 			Hint: "look whether it was, or ask again with the same id or idempotency key: nothing is done twice then", Err: err}
 	case code != commands.Internal || !outage(err):
 		return err
@@ -344,6 +347,9 @@ type Check struct {
 	Run     []string `json:"run,omitempty"`    // as in [commands.Refused]
 	Remote  bool     `json:"remote,omitempty"` // it needs another host, too: restarting this instance mends nothing
 }
+
+// DatabaseCheck is the name of the check whether the database answers.
+const DatabaseCheck = "postgres"
 
 // NewCheck makes a check of an error.
 func NewCheck(name string, err error) Check {

@@ -106,7 +106,7 @@ func (n *Node) checkDatabase(ctx context.Context) []control.Check {
 	if err == nil {
 		schema = control.NewCheck("migrations", n.Instance.DB.Migrated(ctx))
 	}
-	list := []control.Check{control.NewCheck("postgres", err), schema}
+	list := []control.Check{control.NewCheck(control.DatabaseCheck, err), schema}
 	if err != nil {
 		return list // its clock is not known
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -15,13 +14,17 @@ import (
 )
 
 // GetInstance implements [api.StrictServerInterface].
-func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObject) (api.GetInstanceResponseObject, error) {
-	ctx, done := context.WithTimeout(ctx, 5*time.Second)
+func (s resources) GetInstance(asked context.Context, _ api.GetInstanceRequestObject) (api.GetInstanceResponseObject, error) {
+	ctx, done := context.WithTimeout(asked, checkTime)
 	defer done()
 	in := s.n.Instance
 	_, err := in.DB.Now(ctx)
-	health := []control.Check{control.NewCheck("postgres", err)}
-	if clock := s.n.checkClock(ctx); err == nil && !clock.OK {
+	away := err != nil
+	health := []control.Check{control.NewCheck(control.DatabaseCheck, err)}
+	if away { // what needs no database has time of its own, and what else is read of that is left out
+		ctx, done = context.WithTimeout(asked, databaseTime)
+		defer done()
+	} else if clock := s.n.checkClock(ctx); !clock.OK {
 		health = append(health, clock)
 	}
 	v := api.Instance{ID: string(in.Keys.InstanceID()), Fingerprint: signing.Fingerprint(in.Keys.Identity.Public()), Version: s.n.Version, Pid: os.Getpid()}
@@ -41,13 +44,18 @@ func (s resources) GetInstance(ctx context.Context, _ api.GetInstanceRequestObje
 			v.Held = api.Held{Root: about.Held.AsRoot, Faults: about.Held.Faults}
 			health, roles = append(health, checks...), append(roles, "spoke")
 		}
+	}
+	if s.n.Spoke != nil && !away {
 		keeps, err := s.n.Spoke.Keeps(ctx)
 		if v.Reasons = mapped(keeps, reasonOf); err != nil {
 			health = append(health, control.NewCheck("freezes", err))
 		}
 	}
 	failing := slices.DeleteFunc(s.n.checkTries(), func(c control.Check) bool { return c.OK })
-	health = slices.Concat(health, failing, s.n.checkAnswers(), s.n.checkQueues(ctx), s.n.checkAudits(ctx), s.n.checkWebhooks(ctx))
+	health = slices.Concat(health, failing, s.n.checkAnswers(), s.n.checkQueues(ctx), s.n.checkAudit())
+	if !away {
+		health = slices.Concat(health, s.n.checkPeerAudits(ctx), s.n.checkWebhooks(ctx))
+	}
 	v.Role, v.Health = api.InstanceRole(strings.Join(roles, " and ")), mapped(append(health, s.n.checkKeys()...), checkOf)
 	return api.GetInstance200JSONResponse(v), nil
 }

@@ -92,8 +92,8 @@ func (n *Node) noteAudit(ctx context.Context, err error) {
 	}
 }
 
-// checkAudits says what is wrong with the audit of this instance and those of peers.
-func (n *Node) checkAudits(ctx context.Context) (list []control.Check) {
+// checkAudit says what is wrong with the audit of this instance, here and as peers see it.
+func (n *Node) checkAudit() (list []control.Check) {
 	if r := n.notary.broken.Load(); r != nil {
 		list = append(list, control.Check{Name: "audit", Problem: r.Why, Run: []string{"audit", "verify"}})
 	}
@@ -102,9 +102,14 @@ func (n *Node) checkAudits(ctx context.Context) (list []control.Check) {
 			list = append(list, control.Check{Name: "audit at " + s.Name, Problem: s.Name + " refuses the audit of this instance: " + v.Audit.Refused + "; ask its operator for the checkpoint that it keeps, and hold the audit against that", Run: []string{"audit", "verify", "--checkpoint", "FILE"}})
 		}
 	}
+	return list
+}
+
+// checkPeerAudits names the audits of peers that are not what they were.
+func (n *Node) checkPeerAudits(ctx context.Context) (list []control.Check) {
 	peers, err := n.Instance.DB.PeerCheckpoints(ctx, "")
 	if err != nil {
-		return append(list, control.NewCheck("audits of peers", err))
+		return []control.Check{control.NewCheck("audits of peers", err)}
 	}
 	last := ""
 	for _, p := range peers { // the newest era of each comes first
