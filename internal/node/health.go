@@ -101,7 +101,7 @@ func (n *Node) checkAnswers() (list []control.Check) {
 func (n *Node) checkDatabase(ctx context.Context) []control.Check {
 	ctx, done := context.WithTimeout(ctx, databaseTime)
 	defer done()
-	_, err := n.Instance.DB.Now(ctx)
+	err := n.databaseAnswers(ctx)
 	schema := control.Check{Name: "migrations", Problem: "not known while the database does not answer"}
 	if err == nil {
 		schema = control.NewCheck("migrations", n.Instance.DB.Migrated(ctx))
@@ -111,6 +111,16 @@ func (n *Node) checkDatabase(ctx context.Context) []control.Check {
 		return list // its clock is not known
 	}
 	return append(list, n.checkClock(ctx))
+}
+
+// databaseAnswers says why the database has given no answer in the time of ctx.
+func (n *Node) databaseAnswers(ctx context.Context) error {
+	began := time.Now()
+	_, err := n.Instance.DB.Now(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the database has not answered within %s", time.Since(began).Round(time.Second))
+	}
+	return err
 }
 
 func answer(w http.ResponseWriter, v any) {

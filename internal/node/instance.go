@@ -18,7 +18,7 @@ func (s resources) GetInstance(asked context.Context, _ api.GetInstanceRequestOb
 	ctx, done := context.WithTimeout(asked, checkTime)
 	defer done()
 	in := s.n.Instance
-	_, err := in.DB.Now(ctx)
+	err := s.n.databaseAnswers(ctx)
 	away := err != nil
 	health := []control.Check{control.NewCheck(control.DatabaseCheck, err)}
 	if away { // what needs no database has time of its own, and what else is read of that is left out
