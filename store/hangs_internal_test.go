@@ -146,10 +146,16 @@ func TestWhenAWaitForTheServerIsGivenUp(t *testing.T) {
 					defer end()
 					ctx, done := context.WithTimeout(t.Context(), patience)
 					defer done()
-					began := time.Now()
+					began, ended := time.Now(), make(chan error, 1)
 
-					err := wait(ctx, db)
+					go func() { ended <- wait(ctx, db) }()
 
+					var err error
+					select {
+					case err = <-ended:
+					case <-time.After(2 * patience):
+						require.Fail(t, "it waits for ever")
+					}
 					took := time.Since(began)
 					require.ErrorIs(t, err, c.err)
 					require.True(t, c.err == errHangs || !errors.Is(err, errHangs), "%v", err)
