@@ -20,6 +20,9 @@ var (
 	MissingForTest    = missing
 )
 
+// NotesForTest are the statements that note what came of a delivery.
+var NotesForTest = []string{noteDelivered, noteFailure, returnDeliveries}
+
 // PruneForTest is the statement that removes old rows of a kind.
 func PruneForTest(kind string) string {
 	return Kinds[slices.IndexFunc(Kinds, func(k Kind) bool { return k.Name == kind })].prune

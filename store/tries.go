@@ -80,6 +80,13 @@ type Delivered struct {
 	Status int
 }
 
+// stillWaits are the deliveries of a list of numbers and tries, $1 and $2, that nobody has noted. It neither says state = 'pending' nor
+// leaves the numbers to the join: a plan that is made while few deliveries wait would read all that do, and is kept when they are many.
+const stillWaits = `d.n = ANY ($1::bigint[]) AND d.n = u.n AND d.tries = u.tries AND d.ended_at IS NULL`
+
+const noteDelivered = `UPDATE webhook_deliveries d SET state = 'delivered', status = u.status, error = '', leased_until = NULL, ended_at = clock_timestamp()
+	FROM unnest($1::bigint[], $2::int[], $3::int[]) AS u (n, tries, status) WHERE ` + stillWaits
+
 // NoteDelivered notes tries that were successful.
 func (db *DB) NoteDelivered(ctx context.Context, list []Delivered) error {
 	var ns []int64
@@ -89,8 +96,7 @@ func (db *DB) NoteDelivered(ctx context.Context, list []Delivered) error {
 	}
 	return db.Tx(ctx, "noting deliveries", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
-		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries d SET state = 'delivered', status = u.status, error = '', leased_until = NULL, ended_at = clock_timestamp()
-			FROM unnest($1::bigint[], $2::int[], $3::int[]) AS u (n, tries, status) WHERE d.n = u.n AND d.tries = u.tries AND d.state = 'pending'`, ns, tries, status)
+		_, err := tx.Exec(ctx, noteDelivered, ns, tries, status)
 		return err
 	})
 }
@@ -123,13 +129,14 @@ type Failure struct {
 	Disable func(failing time.Duration) (why string) // whether it is to be disabled
 }
 
+const noteFailure = `UPDATE webhook_deliveries d SET status = $3, error = $4, leased_until = NULL, next_try_at = clock_timestamp() + $5, waits_since = clock_timestamp(),
+	state = CASE WHEN $6 THEN 'failed' ELSE state END, ended_at = CASE WHEN $6 THEN clock_timestamp() END WHERE d.n = $1 AND d.tries = $2 AND d.ended_at IS NULL`
+
 // NoteFailure notes a try that failed, and what it says about the webhook, which is returned as it is then.
 func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error) {
 	w, err = db.holdingWebhook(ctx, "noting a failed delivery", byID, f.Webhook.ID, func(ctx context.Context, tx *Tx, w Webhook) error {
 		tx.TellNobody()
-		tag, err := tx.Exec(ctx, `UPDATE webhook_deliveries SET status = $3, error = $4, leased_until = NULL, next_try_at = clock_timestamp() + $5, waits_since = clock_timestamp(),
-			state = CASE WHEN $6 THEN 'failed' ELSE state END, ended_at = CASE WHEN $6 THEN clock_timestamp() END WHERE n = $1 AND tries = $2 AND state = 'pending'`,
-			f.N, f.Tries, f.Status, f.Error, f.Again, f.Last)
+		tag, err := tx.Exec(ctx, noteFailure, f.N, f.Tries, f.Status, f.Error, f.Again, f.Last)
 		if err != nil || tag.RowsAffected() == 0 || w.State == WebhookDisabled {
 			return err
 		}
@@ -150,6 +157,8 @@ func (db *DB) NoteFailure(ctx context.Context, f Failure) (w Webhook, err error)
 	return w, err
 }
 
+const returnDeliveries = `UPDATE webhook_deliveries d SET tries = d.tries - 1, leased_until = NULL FROM unnest($1::bigint[], $2::int[]) AS u (n, tries) WHERE ` + stillWaits
+
 // ReturnDeliveries undoes the claims of deliveries that were not tried to their end.
 func (db *DB) ReturnDeliveries(ctx context.Context, list []Trial) error {
 	var ns []int64
@@ -159,8 +168,7 @@ func (db *DB) ReturnDeliveries(ctx context.Context, list []Trial) error {
 	}
 	return db.Tx(ctx, "returning deliveries", func(ctx context.Context, tx *Tx) error {
 		tx.TellNobody()
-		_, err := tx.Exec(ctx, `UPDATE webhook_deliveries d SET tries = d.tries - 1, leased_until = NULL
-			FROM unnest($1::bigint[], $2::int[]) AS u (n, tries) WHERE d.n = u.n AND d.tries = u.tries AND d.state = 'pending'`, ns, tries)
+		_, err := tx.Exec(ctx, returnDeliveries, ns, tries)
 		return err
 	})
 }

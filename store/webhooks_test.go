@@ -1,12 +1,16 @@
 package store_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -24,6 +28,29 @@ func TestAReturnedDeliveryKeepsItsTries(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, []any{claimed.ID, 1}, []any{list[0].ID, list[0].Tries})
+}
+
+// What came of a delivery is noted by its number, also where the statement was planned while none waited.
+func TestADeliveryIsFoundByItsNumber(t *testing.T) {
+	t.Parallel()
+	s := scene{t, storetest.NewSide(t, 1, 2)}
+	require.NoError(t, s.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: s.trial(), Status: 204}}))
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; ANALYZE webhook_deliveries`)
+	require.NoError(t, err)
+
+	for i, note := range store.NotesForTest {
+		name := fmt.Sprintf("note_%d", i)
+		d, err := conn.Prepare(t.Context(), name, note)
+		require.NoError(t, err)
+		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE `+name+`(NULL`+strings.Repeat(", NULL", len(d.ParamOIDs)-1)+`)`, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.Regexp(t, `Index Cond: \(n = `, strings.Join(plan, "\n"))
+	}
 }
 
 // Who enables a webhook has it told which events were given up as it was disabled.

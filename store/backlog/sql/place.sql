@@ -92,7 +92,7 @@ INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, why, coun
 -- name: resolve
 WITH withdrawn AS (
     UPDATE questions q SET outcome = 'withdrawn', answered_at = clock_timestamp()
-    WHERE q.task = ANY ($1::uuid[]) AND q.outcome IS NULL AND (SELECT t.ended_at IS NOT NULL FROM tasks t WHERE t.id = q.task)
+    WHERE q.task = ANY ($1::uuid[]) AND q.answered_at IS NULL AND (SELECT t.ended_at IS NOT NULL FROM tasks t WHERE t.id = q.task)
 ), edges AS (
     UPDATE dependencies d SET met = true
     WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND (

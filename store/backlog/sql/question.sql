@@ -57,9 +57,10 @@ WITH asks AS (
 )
 UPDATE leases SET asking = true, heard_at = clock_timestamp() WHERE task = $1
 
--- Those that a task waits for an answer to.
+-- Those that a task waits for an answer to. Wherever they are asked for by their task, it is answered_at that is null: where few
+-- are open, the planner takes the whole of an index WHERE outcome IS NULL for less than those of a task, and keeps that plan when they are many.
 -- name: unanswered
-SELECT id::text FROM questions WHERE task = $1 AND outcome IS NULL
+SELECT id::text FROM questions WHERE task = $1 AND answered_at IS NULL
 
 -- The first answer wins.
 -- name: answer_question
@@ -70,7 +71,7 @@ UPDATE questions SET outcome = $2, answer = $3, answered_by = $4, reason = $5, a
 -- then makes it no longer. It says what asked for the task.
 -- name: after_answer
 WITH still AS (
-    SELECT EXISTS (SELECT FROM questions q WHERE q.task = $1 AND q.attempt = t.attempt AND q.outcome IS NULL) AS asking FROM standing t WHERE t.id = $1
+    SELECT EXISTS (SELECT FROM questions q WHERE q.task = $1 AND q.attempt = t.attempt AND q.answered_at IS NULL) AS asking FROM standing t WHERE t.id = $1
 ), lease AS (
     UPDATE leases SET asking = false FROM still WHERE task = $1 AND NOT still.asking
 ), moved AS (
@@ -86,4 +87,4 @@ FROM still, standing t WHERE t.id = $1
 SELECT id::text, fallback FROM questions WHERE outcome IS NULL AND deadline <= statement_timestamp() ORDER BY deadline LIMIT $1
 
 -- name: withdraw_asked
-UPDATE questions SET outcome = 'withdrawn', reason = $2, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND outcome IS NULL RETURNING id::text, task::text, answered_at
+UPDATE questions SET outcome = 'withdrawn', reason = $2, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND answered_at IS NULL RETURNING id::text, task::text, answered_at
