@@ -97,7 +97,7 @@ bench-idle: build ## memory and processor time of what is idle
 
 bench-follow: build ## requests to a hub beside 1,000 programs and 50 webhooks that are told of its events
 	@DATABASE_URL= scripts/ensure-postgres
-	$(BIN) bench follow --rate 170 --webhooks 50 $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
+	$(BIN) bench follow --rate 200 --webhooks 50 $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
 
 bench-webhooks: ## deliveries a second to 50 webhooks
 	@DATABASE_URL= scripts/ensure-postgres

@@ -143,13 +143,26 @@ func (s *Sender) keys(w store.Webhook) (list []ed25519.PrivateKey, err error) {
 		if id == "" {
 			continue
 		}
-		k, err := privateKey(s.Secret, w.ID, id)
+		k, err := s.key(w.ID, id)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, k)
 	}
 	return list, nil
+}
+
+// key is one of them. To derive it takes as long as to sign with it, so it is done once.
+func (s *Sender) key(webhook, id string) (ed25519.PrivateKey, error) {
+	name := [2]string{webhook, id}
+	if k, ok := s.derived.Load(name); ok {
+		return k.(ed25519.PrivateKey), nil
+	}
+	k, err := privateKey(s.Secret, webhook, id)
+	if err == nil {
+		s.derived.Store(name, k)
+	}
+	return k, err
 }
 
 // PublicKeys are the keys by which a receiver knows what w is told: that of now, and the one before it while that signs, too.

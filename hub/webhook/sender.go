@@ -56,6 +56,7 @@ type Sender struct {
 	changed  wait.Signal // a webhook was made or enabled
 	due      wait.Signal // a delivery may be due
 	lanes    lanes
+	derived  sync.Map    // private keys by webhook and key id
 	full     atomic.Bool // events wait until deliveries before them are taken
 	noted    *store.Group[store.Delivered, struct{}]
 	returned *store.Group[store.Trial, struct{}]

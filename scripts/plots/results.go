@@ -99,7 +99,8 @@ type nexRun struct {
 // followRun is a hub that programs follow.
 type followRun struct {
 	origin
-	Rate     int     `json:"requests_per_s"`
+	Rate     int `json:"requests_per_s"`
+	Webhooks int
 	Window   float64 `json:"window_s"`
 	Followed []struct {
 		Clients   int     `json:"clients"`

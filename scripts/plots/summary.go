@@ -58,7 +58,26 @@ func targets(r results) (list []target) {
 	if h := r.Accept.Histories; len(h) > 1 {
 		list = append(list, target{fmt.Sprintf("an order where %s have ended, to one where %s have", short(float64(h[1].Ended)), short(float64(h[0].Ended))), r.Accept.Ratio, 1.1, true, "×"})
 	}
+	return append(append(list, ofRead(r.Read)...), ofFollow(r.Follow)...)
+}
+
+// ofRead compares what is asked of the larger hub with what is asked of the smaller one.
+func ofRead(r readRun) (list []target) {
+	for _, q := range r.Questions {
+		list = append(list, target{fmt.Sprintf("99th percentile of a question for %s, %s ended", q.Name, short(float64(r.Large.Ended))), q.P99, 1.5, true, "×"})
+	}
 	return list
+}
+
+// ofFollow is what those get who follow a hub, when there are most of them.
+func ofFollow(r followRun) []target {
+	if len(r.Followed) == 0 {
+		return nil
+	}
+	f := r.Followed[len(r.Followed)-1]
+	return []target{
+		{fmt.Sprintf("changes that each of %d clients has read", f.Clients), float64(f.Events) / r.Window, 100, false, "/s"},
+		{fmt.Sprintf("deliveries to each of %d webhooks beside them", r.Webhooks), float64(f.Told) / r.Window, 100, false, "/s"}}
 }
 
 // ofCurve compares each size of the backlog with the first.

@@ -19,7 +19,8 @@ type question struct {
 	P50   float64   `json:"p50_ratio"` // of the larger to the smaller
 	P99   float64   `json:"p99_ratio"`
 
-	path func(*size) string // of one request for it
+	path  func(*size) string // of one request for it
+	short bool               // it takes so little that its 99th percentile is the scheduler's, unless it is asked ten times as often
 }
 
 type quantiles struct {
@@ -39,7 +40,7 @@ type size struct {
 // A readResult is a whole run.
 type readResult struct {
 	record.Origin
-	Asked     int         `json:"asked"` // each question, at each hub
+	Asked     int         `json:"asked"` // each question, at each hub; what is short ten times as often
 	Small     size        `json:"small"`
 	Large     size        `json:"large"`
 	Questions []*question `json:"questions"`
@@ -68,8 +69,8 @@ func read(ctx context.Context, o options) (err error) {
 }
 
 var questions = []*question{
-	{Name: "one that has ended", path: func(s *size) string { return "/api/v1/tasks/" + task(1+rand.IntN(s.Ended)) }},
-	{Name: "one that runs", path: func(s *size) string { return "/api/v1/tasks/" + task(s.Ended+1+rand.IntN(s.Running)) }},
+	{Name: "one that has ended", short: true, path: func(s *size) string { return "/api/v1/tasks/" + task(1+rand.IntN(s.Ended)) }},
+	{Name: "one that runs", short: true, path: func(s *size) string { return "/api/v1/tasks/" + task(s.Ended+1+rand.IntN(s.Running)) }},
 	{Name: "the 100 newest", path: func(*size) string { return "/api/v1/tasks?limit=100" }},
 	{Name: "page after page of 100", path: func(s *size) string { return "/api/v1/tasks?limit=100&cursor=" + url.QueryEscape(s.next) }},
 	{Name: "the 100 newest that run", path: func(*size) string { return "/api/v1/tasks?limit=100&open=true" }},
@@ -81,6 +82,9 @@ func task(n int) string { return fmt.Sprintf("01900000-0000-7000-8000-%012x", n)
 
 // ask asks so often at each hub, one after the other, in turns. The first tenth warms up.
 func (q *question) ask(ctx context.Context, small, large *size, count int) error {
+	if q.short {
+		count *= 10
+	}
 	took := map[*size][]float64{}
 	for i := -count / 10; i < count; i++ {
 		for _, s := range []*size{small, large} {
