@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -124,6 +125,8 @@ func TestWhoGuessesIsSlowedDownAlone(t *testing.T) {
 		if resp.StatusCode == http.StatusTooManyRequests && wait == "" {
 			wait = resp.Header.Get("Retry-After")
 		}
+		_, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close())) // one connection serves all
 	}
 
 	require.LessOrEqual(t, statuses[401], 7+int(time.Since(began)/(12*time.Second)))
