@@ -189,7 +189,7 @@ func (h *Hub) start(t testing.TB) {
 		require.NoError(t, err)
 		h.API = served.URL()
 	}
-	h.Link = h.live(t, node.Node{API: served, StillFor: h.still, HungAfter: h.hung, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
+	h.Link = h.live(t, node.Node{API: served, Interval: h.answers, StillFor: h.still, HungAfter: h.hung, Quiet: h.quiet, Rate: h.rate, Hub: &hub.Hub{Name: h.name, Listen: "127.0.0.1:0", Output: h.bounds, Isolation: h.demands}})
 }
 
 func (s *Spoke) start(t testing.TB) {

@@ -135,7 +135,7 @@ func TestHeartbeatsWhoseKeyIsNotKnownAreNamed(t *testing.T) {
 // The side whose key is lost says so where the peer does not take it.
 func TestAPeerThatDoesNotTakeWhatItHasLostIsNamed(t *testing.T) {
 	t.Parallel()
-	m := Start(t, "attic")
+	m := Plan{Answers: time.Second}.Start(t, "attic") // it is told three times, once an interval
 	attic, d := m.Spokes["attic"], disaster{sides: []string{"attic"}}
 	attic.exec(t, `CREATE FUNCTION not_now() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '55000'; END $$;
 		CREATE TRIGGER not_now BEFORE INSERT ON keys FOR EACH ROW EXECUTE FUNCTION not_now()`)

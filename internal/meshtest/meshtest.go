@@ -50,6 +50,7 @@ type Plan struct {
 	Passable bool             // the data directories of spokes can be got to by other users
 	Slots    int              // agents at a time; default 4
 	Interval time.Duration    // of heartbeats; default 200 ms
+	Answers  time.Duration    // of the hub's own heartbeats, and of what it tells again; default as in the product
 	Lease    time.Duration    // of claims; default 10 s
 	Idle     time.Duration    // between two tries of a spoke to claim what was not to be had; default as in the product
 	Quiet    time.Duration    // how long hub and spokes look at nothing that nobody says has changed; default as in the product
@@ -79,6 +80,7 @@ type Hub struct {
 	still   time.Duration
 	hung    time.Duration
 	quiet   time.Duration
+	answers time.Duration
 	rate    node.Rate
 	demands string // of isolation
 	name    string // that it gives itself
@@ -103,7 +105,7 @@ func Start(t testing.TB, names ...string) *Mesh {
 // Start makes a mesh of plan p: a hub, and a linked spoke per name.
 func (p Plan) Start(t testing.TB, names ...string) *Mesh {
 	t.Helper()
-	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, hung: p.Hung, quiet: p.Quiet, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab"), serves: p.API}, Spokes: map[string]*Spoke{}, plan: p}
+	m := &Mesh{Hub: &Hub{Instance: newInstance(t, "hub"), bounds: p.Output, still: p.StillFor, hung: p.Hung, quiet: p.Quiet, answers: p.Answers, rate: p.Rate, demands: p.Demands, name: cmp.Or(p.Hub, "lab"), serves: p.API}, Spokes: map[string]*Spoke{}, plan: p}
 	m.Start(t, "hub")
 	for _, name := range names {
 		m.Add(t, name)
