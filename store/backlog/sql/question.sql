@@ -57,7 +57,7 @@ WITH asks AS (
 )
 UPDATE leases SET asking = true, heard_at = clock_timestamp() WHERE task = $1
 
--- Those that a task waits for an answer to. Wherever they are asked for by their task, it is answered_at that is null: where few
+-- Those that a task waits for an answer to. Where they are asked for by a task, it is answered_at that is null: where few
 -- are open, the planner takes the whole of an index WHERE outcome IS NULL for less than those of a task, and keeps that plan when they are many.
 -- name: unanswered
 SELECT id::text FROM questions WHERE task = $1 AND answered_at IS NULL
