@@ -242,6 +242,23 @@ func TestWhatComesAfterTheRecallGoesOn(t *testing.T) {
 	}
 }
 
+// What was told as lost comes all the same. Where it had never begun, its order ends when it says; what ran does not expire unstarted.
+func TestWhatIsLostAndComesAfterAllExpires(t *testing.T) {
+	t.Parallel()
+	for _, attempt := range []int{0, 1} {
+		side := newSide(t)
+		s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
+		s.asked()
+		s.restored()
+		r := s.request()
+		s.recall(commands.TaskStanding{Task: r.Spawn.Task, Command: r.Asked.Command, SHA256: r.Asked.Digest, State: commands.Queued, Attempt: attempt, Over: attempt > 0})
+
+		require.Nil(t, s.asks(r)[0].Refusal)
+
+		require.Equal(t, attempt == 0, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1 AND expires_at < 'infinity'`, r.Spawn.Task) == 1, "attempt %d", attempt)
+	}
+}
+
 // Its asker may have given a task again after the backup: what is told of it answers that
 // order from then on. The tasks of others are left alone.
 func TestARecalledTaskAnswersTheOrderThatItsAskerKnows(t *testing.T) {

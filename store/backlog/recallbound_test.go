@@ -88,8 +88,15 @@ func TestTasksThatNobodyKnowsAreBounded(t *testing.T) {
 	change(store.Active, "uid:0")
 	require.Equal(t, [2]int{0, 0}, counted())
 	require.NoError(t, page(commands.Running, two()...))
+	s.recall()
 	s.restoredAgain()
 	require.Equal(t, [2]int{0, 0}, counted(), "it is counted from each restore on")
+	s.exec(`UPDATE sequences SET recall_from = $1`, from)
+	require.NoError(t, page(commands.Running, again...))
+	require.Equal(t, [2]int{2, 2}, counted(), "and what was lost before is told as lost after it, too")
+	s.exec(`UPDATE recalled SET conn = gen_random_uuid() WHERE task = $1`, again[1])
+	require.NoError(t, page(commands.Running, again...))
+	require.Equal(t, [2]int{3, 3}, counted(), "whatever another peer has named")
 }
 
 // A peer recalls what it was told. What it was not told, it makes up.

@@ -86,7 +86,7 @@ WITH new AS (
     INSERT INTO agents (id, conn, name, runtime) SELECT id, conn, title, spec->>'runtime' FROM new WHERE ((id, command) IN (SELECT id, command FROM added)) IS TRUE
 ), places AS (
     INSERT INTO ready (class, rank, seq, task, workspace, lane, attempt, title, body, expires_at) SELECT class, -priority, seq, id, workspace, lane, attempt + 1, title, true,
-        CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id) THEN 'infinity' ELSE expires_at END FROM added
+        CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id AND r.attempt > 0) THEN 'infinity' ELSE expires_at END FROM added
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', count(*) FROM added GROUP BY 1, 2
 )
