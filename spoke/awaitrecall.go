@@ -27,7 +27,7 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 	if s.live.await(r, told) {
 		s.attempts.Go(func() { s.awaitRecall(ctx) })
 	}
-	defer s.live.await(r, nil)
+	defer s.live.awaitsNoMore(r)
 	s.work.Send()
 	select {
 	case <-ctx.Done():
@@ -92,20 +92,22 @@ func (l *live) look(ctx context.Context, pasts func(tasks []string) (map[string]
 	}
 }
 
-// await notes that an attempt without a process waits for what is told of its past, or with nil that it does no more. It reports whether
-// nobody looks for that yet.
+// await notes that an attempt without a process waits for what is told of its past. It reports whether nobody looks for that yet.
 func (l *live) await(r *run, told chan backlog.Past) (first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if told == nil {
-		delete(l.waiting, r)
-		l.recalls.Send()
-		return false
-	}
 	l.waiting[r] = told
 	l.recalls.Send()
 	first, l.looking = !l.looking, true
 	return first
+}
+
+// awaitsNoMore takes back what await has noted.
+func (l *live) awaitsNoMore(r *run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiting, r)
+	l.recalls.Send()
 }
 
 // awaiting are those that wait so. Where none does, nobody looks any more.

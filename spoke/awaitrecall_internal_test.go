@@ -16,28 +16,45 @@ import (
 )
 
 // The slot of an attempt that begins to wait for its hub is free, and whoever fills slots is told so: nothing else may come that wakes him.
+// The wait ends with its lease: a kill may have closed that itself.
 func TestASlotThatAWaitLeavesIsFilled(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	s, _ := liveRun()
 	s.backlog, s.work = Backlog(p.Spoke.DB, t.TempDir()), wait.NewSignal()
-	r := &run{fence: backlog.Fence{Task: askedFor(t, p, s.backlog), Attempt: 1}}
-	require.NoError(t, p.Spoke.Exec(`UPDATE sequences SET recall_from = 1`))
-	s.live.add(r)
-	require.Equal(t, 2, s.live.count())
-	goesOn := make(chan bool, 1)
-
-	go func() { goesOn <- s.recalled(t.Context(), r) }()
-
-	select {
-	case <-s.work:
-	case <-time.After(time.Minute):
-		require.FailNow(t, "nobody is told")
+	waits := func() (*run, chan bool) {
+		r := &run{fence: backlog.Fence{Task: askedFor(t, p, s.backlog), Attempt: 1}}
+		require.NoError(t, p.Spoke.Exec(`UPDATE sequences SET recall_from = 1`))
+		s.live.add(r)
+		require.Equal(t, 2, s.live.count())
+		goesOn := make(chan bool, 1)
+		go func() { goesOn <- s.recalled(t.Context(), r) }()
+		return r, goesOn
 	}
+
+	r, goesOn := waits()
+
+	within(t, s.work, "nobody is told")
 	require.Equal(t, 1, s.live.count())
+	s.live.lose(r)
+	require.True(t, within(t, goesOn, "it waits without its lease"))
+	s.live.remove(r)
+	_, goesOn = waits()
+	within(t, s.work, "nobody is told")
 	s.live.abandon()
 	require.False(t, <-goesOn)
 	s.attempts.Wait()
+}
+
+// within is what comes within a minute.
+func within[T any](t *testing.T, from <-chan T, otherwise string) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(time.Minute):
+		require.FailNow(t, otherwise)
+	}
+	return got
 }
 
 // askedFor has the hub of p ask for an agent, and returns its task.
@@ -62,10 +79,5 @@ func TestAStopWaitsForNoHub(t *testing.T) {
 
 	go func() { ended <- s.awaitAgents(nil) }()
 
-	select {
-	case all := <-ended:
-		require.False(t, all, "they are left")
-	case <-time.After(time.Minute):
-		require.Fail(t, "it waits")
-	}
+	require.False(t, within(t, ended, "it waits"), "they are left")
 }

@@ -14,7 +14,7 @@ import (
 // up, and what is noted late takes nothing back.
 func TestTheNewestProgressCountsWhateverTheClock(t *testing.T) {
 	t.Parallel()
-	l := &live{byTask: map[string]*run{}}
+	l := newLive(func() {})
 	r := &run{fence: backlog.Fence{Task: "a", Attempt: 1}}
 	l.byTask["a"] = r
 	began := time.Now()

@@ -66,7 +66,12 @@ type live struct {
 	waiting   map[*run]chan backlog.Past // for what their hubs recall, without a process
 	looking   bool                       // for what hubs recall
 	recalls   wait.Signal                // sent when what they wait for may have come
-	added     func()                     // called after each addition; set before the first
+	added     func()                     // called after each addition
+}
+
+// newLive is a set without attempts.
+func newLive(added func()) live {
+	return live{byTask: map[string]*run{}, missed: map[string]missedPause{}, all: map[*run]bool{}, waiting: map[*run]chan backlog.Past{}, recalls: wait.NewSignal(), added: added}
 }
 
 func (l *live) add(r *run) {

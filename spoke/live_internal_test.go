@@ -16,7 +16,7 @@ import (
 // liveRun is a spoke on which the second attempt of the task a is live.
 func liveRun() (*Spoke, *run) {
 	s := &Spoke{Log: slog.New(slog.DiscardHandler), board: &federation.Board{}}
-	s.live = live{byTask: map[string]*run{}, missed: map[string]missedPause{}, all: map[*run]bool{}, waiting: map[*run]chan backlog.Past{}, added: func() {}}
+	s.live = newLive(func() {})
 	r := &run{fence: backlog.Fence{Task: "a", Attempt: 2}, spec: commands.Spawn{EstimateMS: 100}}
 	s.live.add(r)
 	return s, r
@@ -137,6 +137,9 @@ func TestAnEarlierAttemptIsNotForgotten(t *testing.T) {
 	require.Zero(t, s.live.count())
 	require.False(t, s.live.onlyAwaits(), "an attempt that is not in its slot any more is ended yet")
 	s.live.await(later, make(chan backlog.Past, 1))
+	over := &run{fence: backlog.Fence{Task: "b", Attempt: 1}}
+	s.live.add(over)
+	s.live.remove(over)
 	require.True(t, s.live.onlyAwaits(), "no stop waits for them")
 
 	s.live.abandon()
@@ -148,9 +151,9 @@ func TestAnEarlierAttemptIsNotForgotten(t *testing.T) {
 			require.Fail(t, "it is not left", "attempt %d", r.fence.Attempt)
 		}
 	}
-	s.live.await(earlier, nil)
-	s.live.await(again, nil)
-	s.live.await(later, nil)
+	for _, r := range []*run{earlier, again, later} {
+		s.live.awaitsNoMore(r)
+	}
 	require.Empty(t, s.live.awaiting())
 	require.True(t, s.live.await(earlier, make(chan backlog.Past, 1)), "nobody looked any more")
 }

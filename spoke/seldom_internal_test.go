@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -17,7 +16,6 @@ func TestALongWaitForAHubAsksSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, r := liveRun()
-		s.live.recalls = wait.NewSignal()
 		told := make(chan backlog.Past, 1)
 		require.True(t, s.live.await(r, told))
 		looks, past := 0, backlog.Past{Asked: true}
@@ -42,7 +40,7 @@ func TestALongWaitForAHubAsksSeldom(t *testing.T) {
 		s.mayStart()
 		synctest.Wait()
 		require.Equal(t, past, <-told)
-		s.live.await(r, nil)
+		s.live.awaitsNoMore(r)
 		synctest.Wait()
 		require.False(t, s.live.looking)
 	})

@@ -116,7 +116,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	}
 	s.OverrunAfter, s.OverrunPatience = cmp.Or(s.OverrunAfter, DefaultOverrunAfter), cmp.Or(s.OverrunPatience, DefaultOverrunPatience)
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
-	s.live.byTask, s.live.missed, s.live.all, s.live.waiting, s.live.recalls, s.live.added = map[string]*run{}, map[string]missedPause{}, map[*run]bool{}, map[*run]chan backlog.Past{}, wait.NewSignal(), func() { s.output.Begun() }
+	s.live = newLive(func() { s.output.Begun() })
 	s.backlog = Backlog(s.DB, s.Dir)
 	s.progress = store.NewGroup(s.record)
 	s.board, s.output = b, output.New(s.backlog)
