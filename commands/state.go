@@ -42,7 +42,6 @@ type Trigger string
 
 // The triggers of the model's transition table.
 const (
-	ByCreate      Trigger = "create"      // 1
 	ByClaim       Trigger = "claim"       // 2
 	ByStart       Trigger = "start"       // 3: the start is proven
 	ByLoss        Trigger = "loss"        // 4: lease expired, executor died, retryable failure

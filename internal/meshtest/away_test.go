@@ -35,12 +35,20 @@ func (i *Instance) closeDatabase(t *testing.T) {
 func TestEveryRouteSaysThatTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	m := Start(t, "attic")
+	const task = "0194d7a0-0000-7000-8000-000000000000"
+	writes := map[string]map[string]any{"/api/v1/tasks/" + task + "/kill": {"reason": "so"}, "/api/v1/workspaces/main/tasks": {"items": []any{map[string]any{"title": "x"}}}}
 	for of, i := range map[string]*Instance{"hub": m.Hub.Instance, "spoke": m.Spokes["attic"].Instance} {
 		i.closeDatabase(t)
-		for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks/0194d7a0-0000-7000-8000-000000000000", "/api/v1/audit", "/api/v1/keys", "/api/v1/connections"} {
+		for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks/" + task, "/api/v1/audit", "/api/v1/keys", "/api/v1/connections"} {
 			err := i.Ask(t, "GET", path, nil, nil)
 
 			require.Equal(t, commands.StoreDown, commands.CodeOf(err), "%s %s: %v", of, path, err)
+		}
+		for path, body := range writes {
+			err := i.Ask(t, "POST", path, body, nil)
+
+			require.Equal(t, commands.StoreDown, commands.CodeOf(err), "%s %s: %v", of, path, err)
+			require.Contains(t, err.Error(), "nothing was accepted", "%s %s", of, path)
 		}
 	}
 }

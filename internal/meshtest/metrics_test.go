@@ -178,11 +178,11 @@ func alertsAreAbout(t *testing.T, instances ...scraped) {
 	require.NoError(t, err)
 	var rules alerts
 	require.NoError(t, yaml.UnmarshalWithOptions(raw, &rules, yaml.Strict()))
-	exprs := map[string]string{}
+	exprs, after := map[string]string{}, map[string]string{}
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			require.NotContains(t, exprs, r.Alert, "it is there twice")
-			exprs[r.Alert] = r.Expr
+			exprs[r.Alert], after[r.Alert] = r.Expr, r.For
 			require.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
 			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
 			require.NotEmpty(t, r.Annotations["do"], r.Alert)
@@ -207,6 +207,9 @@ func alertsAreAbout(t *testing.T, instances ...scraped) {
 	for alert, threshold := range map[string]string{"SpawnmeshSweepSlow": `le=~"5|5[.]0"`, "SpawnmeshLeasesExpired": "> 5", "SpawnmeshTasksWait": "> 50", "SpawnmeshAgentsFail": "[1h])) > 10", "SpawnmeshAttemptsFail": "[1h])) > 10",
 		"SpawnmeshRetriesExhausted": "> 0", "SpawnmeshManySpawns": "[1m]) > 100", "SpawnmeshDatabaseOutages": "> 0", "SpawnmeshLinkLost": "> 0", "SpawnmeshDatabaseDown": "== 0"} {
 		require.Contains(t, exprs[alert], threshold, alert)
+	}
+	for alert, since := range map[string]string{"SpawnmeshDatabaseDown": "5m", "SpawnmeshLinkDown": "5m", "SpawnmeshTasksWait": "5m", "SpawnmeshLeasesExpired": "1m", "SpawnmeshNotReady": "1m"} {
+		require.Equal(t, since, after[alert], alert)
 	}
 }
 

@@ -113,11 +113,15 @@ func TestReclaimTakesBackAll(t *testing.T) {
 	create(t, b, specs...)
 	claimCards(t, b, func(c *backlog.ClaimTerms) { c.Limit = 1000 })
 	claimCards(t, b, nil)
+	lab := boardOf(t, s, "lab")
+	create(t, lab, specs[0])
+	claimCards(t, lab, nil)
 	require.NoError(t, s.Exec(`UPDATE leases SET (until, sweep_at) = (now() - interval '1 second', '-infinity')`))
 
 	back, err := b.Reclaim(t.Context(), "")
 
 	require.NoError(t, err)
 	require.Len(t, back, len(specs))
-	require.Zero(t, s.Count(t, `SELECT count(*) FROM leases`))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM leases WHERE workspace = 'lab'`), "what is of another workspace stays as it is")
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM leases`))
 }
