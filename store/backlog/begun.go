@@ -196,8 +196,8 @@ func (b *Backlog) unbury(ctx context.Context, tx *store.Tx, list []Request, buri
 		return nil
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(r Request) bool { _, dead := buried[r.Spawn.Task]; return !dead })
-	tasks, _ := askedFor(list)
-	begun, err := collect[string](tx.Query(ctx, statement("begun_elsewhere"), tasks, b.begun.found(tasks)))
+	tasks, conns := askedFor(list)
+	begun, err := collect[string](tx.Query(ctx, statement("begun_elsewhere"), tasks, b.begun.found(tasks), conns))
 	if err != nil || len(begun) == 0 {
 		return err
 	}

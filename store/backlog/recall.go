@@ -36,7 +36,7 @@ func (b *Backlog) Pasts(ctx context.Context, tasks []string) (map[string]Past, e
 }
 
 // Recall takes in how tasks of connection conn stand, as their asker recalls, in
-// a transaction of its caller. What has ended there ends here too, with the same
+// a transaction of its caller. A task of somebody else is one that is not here. What has ended there ends here too, with the same
 // outcome. What had started is noted and its attempt opened, whatever its task would wait for, so that it is taken over
 // and not started again. A task that is not here, runs there and will not be asked
 // for again ends there: its asker is told.
@@ -79,7 +79,7 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if _, err := b.takeBegun(ctx, tx, slices.Concat(r.begun.task, r.cancelled)); err != nil {
 		return err
 	}
-	return finishRecalled(ctx, tx, r.cancelled)
+	return finishRecalled(ctx, tx, conn, r.cancelled)
 }
 
 // countUnknown counts the tasks that are not here, each once after a restore: a hub names a task in each page that has a message about
@@ -106,12 +106,12 @@ func (r *recalling) countUnknown(ctx context.Context, tx *store.Tx, list []comma
 	return tx.CountRecalled(ctx, r.conn, len(unknown)-len(named), len(r.lost))
 }
 
-// finishRecalled makes the open attempts of tasks that their asker recalls as cancelled the last ones: they may finish.
-func finishRecalled(ctx context.Context, tx *store.Tx, tasks []string) error {
+// finishRecalled makes the open attempts of tasks of a connection that it recalls as cancelled the last ones: they may finish.
+func finishRecalled(ctx context.Context, tx *store.Tx, conn string, tasks []string) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `UPDATE leases SET reason = $2 WHERE task = ANY ($1::uuid[]) AND reason = ''`, tasks, string(commands.CancelRequested))
+	_, err := tx.Exec(ctx, `UPDATE leases SET reason = $2 WHERE task = ANY ($1::uuid[]) AND conn = $3 AND reason = ''`, tasks, string(commands.CancelRequested), conn)
 	if err != nil {
 		return fmt.Errorf("making attempts the last ones as their asker recalls: %w", err)
 	}

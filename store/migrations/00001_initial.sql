@@ -370,12 +370,13 @@ CREATE INDEX pauses_early ON pauses (early) WHERE early IS NOT NULL;
 -- the one who asked for the task recalls. They are taken over, never started. A task
 -- that is not here and had started none is noted, too: it is told once as lost.
 CREATE TABLE recalled (
-    task     uuid PRIMARY KEY,
-    conn     uuid NOT NULL,
+    task     uuid NOT NULL,
+    conn     uuid NOT NULL,             -- who recalls it; of the tasks of others it says nothing
     attempt  int NOT NULL,              -- the last one of them; 0 = none had started
     over     boolean NOT NULL,          -- it has ended, or there is none, and the next one may start
     reason   text NOT NULL DEFAULT '',  -- 'cancel_requested' = it was cancelled, and may finish; no attempt follows
-    at       timestamptz NOT NULL DEFAULT clock_timestamp()
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (task, conn)
 );
 
 ------------------------------------------------------------------ backlog ---

@@ -13,19 +13,19 @@ SELECT l.task::text, l.attempt, l.epoch, l.reason FROM (
     ) AS b JOIN leases l ON l.task = b.task WHERE l.conn IS NOT NULL AND b.attempt > l.attempt ORDER BY l.task FOR UPDATE OF l
 
 -- name: last_begun
-    SELECT u.task, greatest(u.attempt, (SELECT r.attempt FROM recalled r WHERE r.task = u.task AND NOT r.over)) AS attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
+    SELECT u.task, greatest(u.attempt, (SELECT r.attempt FROM recalled r JOIN tasks own ON own.id = r.task AND own.conn = r.conn WHERE r.task = u.task AND NOT r.over)) AS attempt FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
 
--- The same of tasks that are not here yet, each once.
+-- The same of tasks that are not here yet, and that connections $3 ask for, each once.
 -- name: begun_elsewhere
-SELECT DISTINCT u.task::text FROM unnest($1::uuid[], $2::int[]) AS u (task, attempt)
-WHERE u.attempt > coalesce((SELECT r.attempt FROM recalled r WHERE r.task = u.task AND r.over), 0) OR EXISTS (SELECT FROM recalled r WHERE r.task = u.task AND NOT r.over)
+SELECT DISTINCT u.task::text FROM unnest($1::uuid[], $2::int[], $3::uuid[]) AS u (task, attempt, conn) LEFT JOIN recalled r ON r.task = u.task AND r.conn = u.conn
+WHERE NOT r.over OR u.attempt > coalesce(r.attempt, 0)
 
 -- Opens the attempts behind the last ones of tasks that stand nowhere, for this instance and for $2, as those of one claim. Nothing is reserved: no limit keeps what runs from running.
 -- What their asker recalls as cancelled may finish.
 -- name: open_begun
 WITH opened AS (
     INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, reason)
-    SELECT t.id, t.workspace, t.lane, t.conn, t.attempt + 1, t.epoch + 1, t.next_type, i.id, c.id, c.until, c.until, coalesce((SELECT r.reason FROM recalled r WHERE r.task = t.id AND NOT r.over), '')
+    SELECT t.id, t.workspace, t.lane, t.conn, t.attempt + 1, t.epoch + 1, t.next_type, i.id, c.id, c.until, c.until, coalesce((SELECT r.reason FROM recalled r WHERE r.task = t.id AND r.conn = t.conn AND NOT r.over), '')
     FROM tasks t, instance i, (SELECT gen_random_uuid() AS id, clock_timestamp() + $2::interval AS until) AS c WHERE t.id = ANY ($1::uuid[])
     RETURNING task, workspace, attempt, owner
 )

@@ -73,7 +73,7 @@ WITH new AS (
         WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, backoff, n)
 ), added AS (
     INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, backoff, max_losses, expires_at, attempt)
-    SELECT id, conn, title, command, digest, class, $12, priority, retries, nullif(backoff, 0) * interval '1 millisecond', losses, expires_at, coalesce((SELECT r.attempt - (NOT r.over)::int FROM recalled r WHERE r.task = id), 0) FROM new
+    SELECT id, conn, title, command, digest, class, $12, priority, retries, nullif(backoff, 0) * interval '1 millisecond', losses, expires_at, coalesce((SELECT r.attempt - (NOT r.over)::int FROM recalled r WHERE r.task = new.id AND r.conn = new.conn), 0) FROM new
     WHERE $15::boolean OR new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
@@ -86,7 +86,7 @@ WITH new AS (
     INSERT INTO agents (id, conn, name, runtime) SELECT id, conn, title, spec->>'runtime' FROM new WHERE ((id, command) IN (SELECT id, command FROM added)) IS TRUE
 ), places AS (
     INSERT INTO ready (class, rank, seq, task, workspace, lane, attempt, title, body, expires_at) SELECT class, -priority, seq, id, workspace, lane, attempt + 1, title, true,
-        CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id AND r.attempt > 0) THEN 'infinity' ELSE expires_at END FROM added
+        CASE WHEN EXISTS (SELECT FROM recalled r WHERE r.task = added.id AND r.conn = added.conn AND r.attempt > 0) THEN 'infinity' ELSE expires_at END FROM added
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', count(*) FROM added GROUP BY 1, 2
 )

@@ -16,7 +16,7 @@ SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodi
 -- Remembers attempts that had started: a claim takes them over and starts nothing. Those of $5 were cancelled, and may finish: what was told once of an attempt stays.
 -- name: note_recalled
 INSERT INTO recalled AS r (task, conn, attempt, over, reason) SELECT task, $3, attempt, over, CASE WHEN task = ANY ($5::uuid[]) THEN 'cancel_requested' ELSE '' END FROM unnest($1::uuid[], $2::int[], $4::boolean[]) AS u (task, attempt, over)
-ON CONFLICT (task) DO UPDATE SET at = excluded.at, (attempt, over, reason) =
+ON CONFLICT (task, conn) DO UPDATE SET at = excluded.at, (attempt, over, reason) =
     (SELECT x.attempt, x.over, x.reason FROM (VALUES (r.attempt, r.over, r.reason), (excluded.attempt, excluded.over, excluded.reason)) AS x (attempt, over, reason) ORDER BY x.attempt DESC, x.over DESC, x.reason DESC LIMIT 1)
 
 -- Which of tasks $1 that are not here connection $2 has named since $3.
@@ -53,7 +53,7 @@ SELECT id::text FROM moved
 -- name: pasts
 SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND NOT has_ended(c.state)
     AND NOT EXISTS (SELECT FROM leases l WHERE l.task = t.id AND (is_kill(l.reason) OR EXISTS (SELECT FROM kills k WHERE k.task = l.task AND k.cancel <> 'after'))), false)
-FROM tasks t LEFT JOIN recalled r ON r.task = t.id LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
+FROM tasks t LEFT JOIN recalled r ON r.task = t.id AND r.conn = t.conn LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
 WHERE t.id = ANY ($1::uuid[])
 
 -- What agents have asked before the restore, $2, that went on since as far as their asker knows.
