@@ -119,11 +119,14 @@ func TestAnotherEndOfBeforeARestoreIsNoFault(t *testing.T) {
 		return others
 	}
 	others := ended(1, base+1)
+	own := ended(2*orders, base/2)[0]
 	m.Hub.Exec(t, `UPDATE sequences SET peer_base = $1`, base)
 
+	a.Send(t, commands.QueueResults, own)
 	a.Send(t, commands.QueueResults, others...)
 
 	meshtest.Await(t, "the refusals", func() bool { return conflicts(false) == orders })
+	require.Equal(t, 1, conflicts(true), "both ends of one agent were told before the restore")
 	require.Equal(t, store.Active, m.View(t, "attic").State)
 	a.Shout(t, commands.QueueResults, ended(2*base, 3*base)...)
 	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "attic").State == store.Suspended })

@@ -9,6 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -49,6 +50,12 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	m.Policy, m.Account = rules.ID(), rules.Account(spawn.Argv)
 	named := rules.OpenNamed(spawn)
 	defer named.Close()
+	return s.judgeNamed(ctx, m, rules, named)
+}
+
+// judgeNamed judges a spawn by rules and by what it names. Where this host cannot say what that is, it comes again, unless it is known.
+func (s *Spoke) judgeNamed(ctx context.Context, m *store.Incoming, rules *policy.Policy, named *policy.Named) *commands.Refused {
+	spawn := m.Body.(*commands.Spawn)
 	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.JudgeNamed(spawn, env, named) })
 	if named.Fault != nil && (refused == nil || refused.Code == commands.BadPath) {
 		m.Later = errors.New(withoutPath(named.Fault))

@@ -109,6 +109,27 @@ func TestWhatIsAFaultOfTheHost(t *testing.T) {
 	}
 }
 
+// What was opened, and cannot be looked for as there is room for no second file, is told from a host that has room for nothing:
+// that something could be opened tells of the path. Other tests need files: none of them runs beside this one.
+func TestAPlaceThatCannotBeLookedFor(t *testing.T) {
+	dir := t.TempDir()
+	next, err := os.Open(dir)
+	require.NoError(t, err)
+	free := next.Fd()
+	require.NoError(t, next.Close())
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+	for files, noRoom := range map[uint64]bool{0: true, 1: false} {
+		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + files, Max: was.Max}, nil))
+
+		_, err := place.OpenDir(dir)
+
+		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
+		require.Equal(t, noRoom, place.NoRoom(err), "room for %d: %v", files, err)
+		require.True(t, place.Fault(err), "room for %d: %v", files, err)
+	}
+}
+
 func TestWhatCanBeExecuted(t *testing.T) {
 	t.Parallel()
 	dir := root(t)

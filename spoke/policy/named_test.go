@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -82,6 +84,31 @@ func TestAFaultBehindALinkIsNotTold(t *testing.T) {
 		n.note(&supervisor.StartError{Reason: tt.reason}, tt.allowed)
 		require.Equal(t, tt.want, n.Fault != nil, "%+v", tt)
 	}
+}
+
+// A program that cannot be looked for, by a fault of this host, is not judged. Other tests need files: none of them runs beside this one.
+func TestAFaultAtAProgramIsNoted(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	tool := filepath.Join(top, "tool")
+	require.NoError(t, os.WriteFile(tool, nil, 0o700))
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [" + tool + "]\n"))
+	require.NoError(t, err)
+	next, err := os.Open(top)
+	require.NoError(t, err)
+	room := unix.Rlimit{Cur: uint64(next.Fd()) + 1} // it is opened, and not found at its path
+	require.NoError(t, next.Close())
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+	room.Max = was.Max
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &room, nil))
+
+	n := p.OpenNamed(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{tool}})
+
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
+	fault, everywhere := runtime.OfHost(n.Fault)
+	require.True(t, fault, "%v", n.Fault)
+	require.False(t, everywhere)
 }
 
 // The host is told where the links of a directory lead that is refused, and that a file is none. The hub is not.
