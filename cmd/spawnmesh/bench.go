@@ -137,9 +137,9 @@ func (a *app) benchFollow(ctx context.Context, o bench.FollowOptions) error {
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"CLIENTS", "REQUEST P50", "P99", "EVENTS EACH", "EVENT P50", "P99", "DELIVERIES EACH", "DELIVERY P50", "P99", "RSS", "A CLIENT", "CPU"}}
+	t := table{head: []string{"CLIENTS", "REQUEST P50", "P99", "CHANGES", "EVENTS EACH", "EVENT P50", "P99", "DELIVERIES EACH", "DELIVERY P50", "P99", "RSS", "A CLIENT", "CPU"}}
 	for _, f := range found.List {
-		t.rows = append(t.rows, []string{strconv.Itoa(f.Clients), msText(f.P50), msText(f.P99), strconv.Itoa(f.Events), msText(f.EventP50), msText(f.EventP99), strconv.Itoa(f.Told), msText(f.HookP50), msText(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f KiB", f.PerClient), percent(f.CPU)})
+		t.rows = append(t.rows, []string{strconv.Itoa(f.Clients), msText(f.P50), msText(f.P99), strconv.FormatInt(f.Made, 10), strconv.Itoa(f.Events), msText(f.EventP50), msText(f.EventP99), strconv.Itoa(f.Told), msText(f.HookP50), msText(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f KiB", f.PerClient), percent(f.CPU)})
 		t.names = append(t.names, strconv.Itoa(f.Clients))
 	}
 	return a.print(found, anys(found.List), t)

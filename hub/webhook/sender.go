@@ -175,6 +175,7 @@ func (s *Sender) deliver(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if time.Since(looked) >= look {
 			s.waitAnew(ctx)
+			s.derived.Clear() // of webhooks that are gone, and keys that were replaced
 			looked = time.Now()
 		}
 		next, err := s.DB.NextDelivery(ctx, look)

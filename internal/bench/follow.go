@@ -35,7 +35,9 @@ type Followed struct {
 	Requests  int     `json:"requests"`
 	P50       float64 `json:"request_p50_ms"`
 	P99       float64 `json:"request_p99_ms"`
-	Events    int     `json:"events"`       // that each has had
+	Events    int     `json:"events"`       // that the one has had who had fewest
+	Made      int64   `json:"made"`         // changes that there were for them
+	Seconds   float64 `json:"seconds"`      // until they were counted
 	EventP50  float64 `json:"event_p50_ms"` // from the change until one of them has it
 	EventP99  float64 `json:"event_p99_ms"`
 	Told      int     `json:"deliveries"`      // to each webhook
@@ -117,6 +119,11 @@ func (o FollowOptions) followed(ctx context.Context, m *fleet.Mesh, hooks *recei
 		return f, err
 	}
 	hooks.taken()
+	at, err := position(ctx, m)
+	if err != nil {
+		return f, err
+	}
+	began := time.Now()
 	took, err := o.ask(ctx, m)
 	if err != nil {
 		return f, err
@@ -132,9 +139,13 @@ func (o FollowOptions) followed(ctx context.Context, m *fleet.Mesh, hooks *recei
 	}
 	told, late := hooks.taken()
 	f.Told, f.HookP50, f.HookP99 = told/max(o.Hooks, 1), quantile(late, 0.5), quantile(late, 0.99)
-	r.mu.Lock()
-	f.Events, f.EventP50, f.EventP99 = r.events/max(n, 1), quantile(r.late, 0.5), quantile(r.late, 0.99)
-	r.mu.Unlock()
+	f.Seconds = time.Since(began).Seconds()
+	f.Events, f.EventP50, f.EventP99 = r.had()
+	now, err := position(ctx, m)
+	if err != nil {
+		return f, err
+	}
+	f.Made = now - at
 	f.RSS, _, err = memory(pid, false)
 	return f, err
 }
@@ -174,24 +185,45 @@ func request(ctx context.Context, c *control.Client, i int) error {
 	return c.Do(ctx, "GET", "/api/v1/tasks?limit=20", nil, &list)
 }
 
+// events are followed by programs from what comes next.
+const events = "/api/v1/events?follow=true"
+
+// position is the number of the last event of a hub.
+func position(ctx context.Context, m *fleet.Mesh) (at int64, err error) {
+	read := errors.New("read")
+	err = control.NewClient(m.Hub.Dir).Follow(ctx, events, func(raw json.RawMessage) error {
+		var l api.EventLine
+		if err := json.Unmarshal(raw, &l); err != nil {
+			return err
+		}
+		at = *l.Position
+		return read
+	})
+	if !errors.Is(err, read) {
+		return 0, fmt.Errorf("asking for the last event: %w", err)
+	}
+	return at, nil
+}
+
 // readers follow the events of a hub.
 type readers struct {
 	mesh *fleet.Mesh
 
 	mu     sync.Mutex // guards the rest
 	there  int
-	events int
-	late   []float64 // of the first of them, ms
+	events []int     // that each has had
+	late   []float64 // of some of them, ms
 }
 
 func (r *readers) follow(ctx context.Context, n int) error {
 	var g errgroup.Group
+	r.events = make([]int, n)
 	for i := range n {
 		g.Go(func() error {
 			first := true
-			err := control.NewClient(r.mesh.Hub.Dir).Follow(ctx, "/api/v1/events?follow=true", func(raw json.RawMessage) error {
+			err := control.NewClient(r.mesh.Hub.Dir).Follow(ctx, events, func(raw json.RawMessage) error {
 				defer func() { first = false }()
-				return r.take(raw, first, i%100 == 0)
+				return r.take(raw, i, first)
 			})
 			if ctx.Err() != nil {
 				return nil
@@ -202,9 +234,10 @@ func (r *readers) follow(ctx context.Context, n int) error {
 	return g.Wait()
 }
 
-// take takes one line. Only of some clients it is read: this process has the same two cores.
-func (r *readers) take(raw json.RawMessage, first, read bool) error {
+// take takes one line of client i. Only of some clients it is read: this process has the same two cores.
+func (r *readers) take(raw json.RawMessage, i int, first bool) error {
 	var l api.EventLine
+	read := i%100 == 0
 	if read {
 		if err := json.Unmarshal(raw, &l); err != nil {
 			return err
@@ -216,10 +249,20 @@ func (r *readers) take(raw json.RawMessage, first, read bool) error {
 		r.there++
 		return nil
 	}
-	if r.events++; read {
+	if r.events[i]++; read {
 		r.late = append(r.late, ms(time.Since(l.Event.At)))
 	}
 	return nil
+}
+
+// had is how many events the client has had that had fewest, and how late they came, the median and the 99th percentile.
+func (r *readers) had() (fewest int, p50, p99 float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.events) > 0 {
+		fewest = slices.Min(r.events)
+	}
+	return fewest, quantile(r.late, 0.5), quantile(r.late, 0.99)
 }
 
 func (r *readers) connected() int {

@@ -107,6 +107,8 @@ type followRun struct {
 		P50       float64 `json:"request_p50_ms"`
 		P99       float64 `json:"request_p99_ms"`
 		Events    int     `json:"events"`
+		Made      int     `json:"made"`
+		Seconds   float64 `json:"seconds"`
 		EventP50  float64 `json:"event_p50_ms"`
 		EventP99  float64 `json:"event_p99_ms"`
 		Told      int     `json:"deliveries"`

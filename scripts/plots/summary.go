@@ -76,8 +76,8 @@ func ofFollow(r followRun) []target {
 	}
 	f := r.Followed[len(r.Followed)-1]
 	return []target{
-		{fmt.Sprintf("changes that each of %d clients has read", f.Clients), float64(f.Events) / r.Window, 100, false, "/s"},
-		{fmt.Sprintf("deliveries to each of %d webhooks beside them", r.Webhooks), float64(f.Told) / r.Window, 100, false, "/s"}}
+		{fmt.Sprintf("changes that the last of %d clients has read", f.Clients), float64(f.Events) / f.Seconds, 100, false, "/s"},
+		{fmt.Sprintf("deliveries to each of %d webhooks beside them", r.Webhooks), float64(f.Told) / f.Seconds, 100, false, "/s"}}
 }
 
 // ofCurve compares each size of the backlog with the first.

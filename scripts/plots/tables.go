@@ -157,9 +157,9 @@ func sizeOf(s readSize) string {
 }
 
 func followTable(r results) string {
-	g := table(r.Follow.origin, "clients", "request p50, ms", "p99", "events to each", "event p50, ms", "p99", "deliveries to each webhook", "delivery p50, ms", "p99", "RSS, MiB", "of it a client, KiB", "processor time, % of a core")
+	g := table(r.Follow.origin, "clients", "request p50, ms", "p99", "changes, and events to the last client", "event p50, ms", "p99", "deliveries to each webhook", "delivery p50, ms", "p99", "RSS, MiB", "of it a client, KiB", "processor time, % of a core")
 	for _, f := range r.Follow.Followed {
-		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), fmt.Sprint(f.Events), two(f.EventP50), two(f.EventP99), fmt.Sprint(f.Told), two(f.HookP50), two(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
+		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), fmt.Sprintf("%d, %d", f.Made, f.Events), two(f.EventP50), two(f.EventP99), fmt.Sprint(f.Told), two(f.HookP50), two(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
 	}
 	return g.String()
 }
