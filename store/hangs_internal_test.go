@@ -183,7 +183,7 @@ func TestAnOutageCountsOnce(t *testing.T) {
 		defer end()
 		began := time.Now()
 		wait := func(at time.Duration) error {
-			time.Sleep(began.Add(at).Sub(time.Now()))
+			time.Sleep(time.Until(began.Add(at)))
 			ctx, done := context.WithTimeout(t.Context(), time.Minute)
 			defer done()
 			_, err := db.pool.Exec(ctx, "SELECT 1")
