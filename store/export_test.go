@@ -20,8 +20,8 @@ var (
 	MissingForTest    = missing
 )
 
-// NotesForTest are the statements that note what came of a delivery.
-var NotesForTest = []string{noteDelivered, noteFailure, returnDeliveries}
+// ByKeyForTest are statements that find their rows by a key, and are planned as well while few rows are open.
+var ByKeyForTest = []string{noteDelivered, noteFailure, returnDeliveries, newsSQL, refuseAnswer}
 
 // PruneForTest is the statement that removes old rows of a kind.
 func PruneForTest(kind string) string {

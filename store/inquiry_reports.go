@@ -130,6 +130,10 @@ func closeInquiry(ctx context.Context, tx *Tx, m *Incoming, a *commands.Answered
 	return err
 }
 
+// It is answered_at that is null, as in [newsSQL] not ended_at.
+const refuseAnswer = `UPDATE inquiries SET command = CASE WHEN $4 THEN command END, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
+	WHERE conn = $1 AND command = $2 AND answered_at IS NULL`
+
 // answerRefused notes that an answer had no effect, and puts it into the audit, once, with the words of the spoke: they say which
 // answer stands. A question that its spoke does not know is closed; what else became of it the spoke tells itself.
 func answerRefused(ctx context.Context, tx *Tx, from Standing, m *Incoming, b *commands.RefusedBody) error {
@@ -140,8 +144,7 @@ func answerRefused(ctx context.Context, tx *Tx, from Standing, m *Incoming, b *c
 		return err
 	}
 	gone := b.Code == commands.NotFound || b.Code == commands.UnknownTask
-	_, err := tx.Exec(ctx, `UPDATE inquiries SET command = CASE WHEN $4 THEN command END, reason = $3, outcome = CASE WHEN $4 THEN 'withdrawn' END, answered_at = CASE WHEN $4 THEN clock_timestamp() END
-		WHERE conn = $1 AND command = $2 AND outcome IS NULL`, m.Conn, m.Header.Re.ID, commands.CleanReason(b.Why), gone)
+	_, err := tx.Exec(ctx, refuseAnswer, m.Conn, m.Header.Re.ID, commands.CleanReason(b.Why), gone)
 	return err
 }
 

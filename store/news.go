@@ -13,12 +13,13 @@ const ProgressEvery = 10 * time.Second
 
 // newsSQL notes what heartbeats say of agents, each of which becomes an event: that an attempt overruns once, its progress
 // not more often than every so often. What a heartbeat says of an attempt that is not the newest of its order, or of an order of another
-// connection, is not news. Mirrors are held in the order of tasks, as everybody holds them.
+// connection, is not news. The condition is not that ended_at is null: where few agents are open, the planner
+// takes the whole of an index of those for less than a row of it, and keeps that plan when they are many. Mirrors are held in the order of tasks, as everybody holds them.
 const newsSQL = `
 	INSERT INTO agent_news (task, kind, conn, attempt, said_at, progress)
 	SELECT s.task, s.kind, s.conn, s.attempt, s.said_at, s.progress
 	FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::int[], $5::bigint[], $6::jsonb[]) AS s (task, kind, conn, attempt, said_at, progress)
-	JOIN mirrors m ON m.task = s.task AND m.conn = s.conn AND m.attempt = s.attempt AND m.ended_at IS NULL
+	JOIN mirrors m ON m.task = s.task AND m.conn = s.conn AND m.attempt = s.attempt AND NOT is_terminal(m.state)
 	LEFT JOIN agent_news o ON o.task = s.task AND o.kind = s.kind
 	WHERE o.task IS NULL OR o.attempt <> s.attempt
 		OR o.said_at <> s.said_at AND o.told_at NOT BETWEEN clock_timestamp() - $7::interval AND clock_timestamp()

@@ -1098,7 +1098,8 @@ CREATE TABLE inquiries (
     sent         jsonb,                    -- the answer that this hub sent last: what, by whom, when; null = none
     resent       int NOT NULL DEFAULT 0,   -- how often it was sent once more since somebody gave it
     command      uuid,                     -- that message, while it is on its way, and where it was taken or its spoke did not know the question
-    PRIMARY KEY (conn, id)
+    PRIMARY KEY (conn, id),
+    CONSTRAINT answered_is_when CHECK ((outcome IS NULL) = (answered_at IS NULL))
 );
 CREATE INDEX inquiries_open ON inquiries (conn, id) WHERE outcome IS NULL;
 CREATE INDEX inquiries_listed ON inquiries (turn, received_at, id) WHERE outcome IS NULL;

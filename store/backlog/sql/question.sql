@@ -64,7 +64,7 @@ SELECT id::text FROM questions WHERE task = $1 AND answered_at IS NULL
 
 -- The first answer wins.
 -- name: answer_question
-UPDATE questions SET outcome = $2, answer = $3, answered_by = $4, reason = $5, answered_at = clock_timestamp() WHERE id = $1 AND outcome IS NULL RETURNING answered_at
+UPDATE questions SET outcome = $2, answer = $3, answered_by = $4, reason = $5, answered_at = clock_timestamp() WHERE id = $1 AND answered_at IS NULL RETURNING answered_at
 
 -- Lets a task go on whose last attempt has no open question any more: its agent runs on, or the next attempt gets the answers. What
 -- only earlier attempts have asked nobody waits for. An answer ends no wait for a time, which is counted from the last change of the task: a clock that was ahead
