@@ -78,12 +78,13 @@ func TestAnAgentThatOutlivesItsSpokesLeaseIsNotRunAgain(t *testing.T) {
 	m.Check(t)
 }
 
-// An agent whose fence holds no longer is ended soon, however long its lease is.
+// An agent whose fence holds no longer is ended soon, however long its lease is. The attempt that holds its task by then is left as it
+// is: the end of the older one is recorded nowhere, and told to nobody.
 func TestALostFenceEndsTheAgent(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{Lease: time.Hour}.Start(t, "attic")
 	s := m.Spokes["attic"]
-	sleeper(t, m)
+	task := sleeper(t, m)
 
 	s.Exec(t, `UPDATE leases SET epoch = epoch + 1, owner = 'somebody else', until = 'infinity'`)
 
@@ -95,4 +96,10 @@ func TestALostFenceEndsTheAgent(t *testing.T) {
 	meshtest.Await(t, "the line in the log", func() bool {
 		return strings.Contains(s.Log.String(), "agent ended after it had lost its lease; its end does not count")
 	})
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM leases WHERE task = $1 AND attempt = 1 AND owner = 'somebody else' AND epoch = (SELECT epoch + 2 FROM tasks WHERE id = $1)`, task))
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'queued' AND attempt = 0 AND retries = 0 AND last_outcome IS NULL`, task))
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM ended_attempts`))
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM audit WHERE object = $1 AND why LIKE 'attempt 1 %' AND action <> 'task.claimed'`, task))
+	v := m.Agent(t, task)
+	require.Equal(t, []any{commands.Running, 1}, []any{v.State, v.Attempt})
 }

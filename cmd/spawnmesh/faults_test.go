@@ -114,21 +114,7 @@ func TestADatabaseThatStandsStill(t *testing.T) {
 	g := newGate(t)
 	id := h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait()+"; echo done")
 	h.runs(id)
-	servers := processesOf(t, h.dir)
-	resume := func() {
-		for _, pid := range servers {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
-	}
-	t.Cleanup(resume)
-	for range 3 { // what the server began or ended meanwhile
-		servers = processesOf(t, h.dir)
-		for _, pid := range servers {
-			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				require.ErrorIs(t, err, syscall.ESRCH)
-			}
-		}
-	}
+	resume := stopServer(t, h.dir)
 	again := []string{"spawn", "--id", uuid.NewString(), "--spoke", "attic", "--", "echo", "hi"}
 
 	var asking sync.WaitGroup
@@ -151,9 +137,7 @@ func TestADatabaseThatStandsStill(t *testing.T) {
 	})
 	asking.Wait()
 	g.open(t)
-	require.NoError(t, fleet.Poll(t.Context(), 4*time.Minute, "waiting for the log", func() (bool, error) {
-		return strings.Contains(m.Hub.LastWords(), "the database server hangs"), nil
-	}))
+	saysItHangs(t, m.Hub)
 	resume()
 
 	v := h.ends(id)
@@ -165,6 +149,70 @@ func TestADatabaseThatStandsStill(t *testing.T) {
 	require.Equal(t, 1, v.Attempt)
 	require.Len(t, strings.Fields(h.do("agents", "-o", "name")), 2, "nothing was ordered twice")
 	require.Zero(t, h.run("", "health").code)
+}
+
+// While the database of a spoke stands still, its hub takes orders, and the spoke takes none. What runs there goes on, and ends, within its lease; its end is told once the
+// database is back, and the order that waited is carried out. Each has run once.
+func TestADatabaseThatStandsStillAtASpoke(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
+	g, ran := newGate(t), filepath.Join(t.TempDir(), "ran")
+	id := h.spawn("--spoke", "attic", "--on-loss", "rerun", "--", "sh", "-c", "echo first >>$0; "+g.wait()+"; echo over >>$0", ran)
+	h.runs(id)
+	wrote := func() string {
+		raw, err := os.ReadFile(ran)
+		require.NoError(t, ignoreAbsent(err))
+		return string(raw)
+	}
+	resume := stopServer(t, s.dir)
+
+	waits := h.spawn("--spoke", "attic", "--", "sh", "-c", "echo second >>$0", ran)
+	refused := s.run("", "agents")
+	require.Equal(t, exitUnreachable, refused.code, "%s%s", refused.out, refused.err)
+	require.Contains(t, refused.err, "this instance cannot store or read now")
+	g.open(t)
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the agent's own end", func() (bool, error) { return wrote() == "first\nover\n", nil }))
+	saysItHangs(t, m.Spokes["attic"])
+	h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running })
+	h.until(waits, func(v hub.AgentView) bool { return v.State == commands.Queued && v.AcceptedAt == nil })
+	resume()
+
+	for _, task := range []string{id, waits} {
+		v := h.ends(task)
+		require.Equal(t, []any{commands.Completed, 1}, []any{v.State, v.Attempt}, "%s", v.Sentence())
+	}
+	require.Equal(t, "first\nover\nsecond\n", wrote())
+}
+
+// Where the database of a spoke stands still beyond the lease of an agent, its shim ends that: it does not run beside the next attempt, which its order allows once the database is back.
+func TestADatabaseThatStandsStillBeyondALease(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t, "--lease", "2s")
+	h := hand{t: t, dir: m.Hub.Dir}
+	ran, agent := filepath.Join(t.TempDir(), "ran"), []string{"sleep", "599.6" + strconv.Itoa(os.Getpid())}
+	id := h.spawn("--spoke", "attic", "--on-loss", "rerun", "--", "sh", "-c", "echo attempt >>$0; exec "+strings.Join(agent, " "), ran)
+	run := func(n int) {
+		t.Helper()
+		require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until so many run: "+strconv.Itoa(n), func() (bool, error) { return processes(t, agent...) == n, nil }))
+	}
+	run(1)
+	h.runs(id)
+	resume := stopServer(t, m.Spokes["attic"].Dir)
+	run(0)
+	h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running && v.Attempt == 1 }) // nobody knows better
+
+	resume()
+
+	v := h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running && v.Attempt == 2 })
+	require.Equal(t, 2, v.Attempt)
+	run(1)
+	h.do("kill", id, "--grace", "0s", "--reason", "enough")
+	require.Equal(t, commands.Cancelled, h.ends(id).State)
+	run(0)
+	raw, err := os.ReadFile(ran)
+	require.NoError(t, err)
+	require.Equal(t, "attempt\nattempt\n", string(raw))
 }
 
 // A host that has no file left to open decides nothing about what an order names: the order waits, also where its directory is not
@@ -217,6 +265,35 @@ func TestAHostThatCanOpenNothingRefusesNoDirectory(t *testing.T) {
 	}
 	v := h.ends(bad)
 	require.Contains(t, v.Sentence(), "directory / is not allowed on this spoke, or there is no such directory")
+}
+
+// saysItHangs waits until an instance says that of its database, which takes it up to 40 s of its own.
+func saysItHangs(t *testing.T, n *fleet.Process) {
+	t.Helper()
+	require.NoError(t, fleet.Poll(t.Context(), 4*time.Minute, "waiting for the log of "+n.Name, func() (bool, error) {
+		return strings.Contains(n.LastWords(), "the database server hangs"), nil
+	}))
+}
+
+// stopServer stops the database server of an instance, so that it answers nothing, until what it returns is called.
+func stopServer(t *testing.T, dir string) (resume func()) {
+	t.Helper()
+	var servers []int
+	resume = func() {
+		for _, pid := range servers {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+	t.Cleanup(resume)
+	for range 3 { // what the server began or ended meanwhile
+		servers = processesOf(t, dir)
+		for _, pid := range servers {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				require.ErrorIs(t, err, syscall.ESRCH)
+			}
+		}
+	}
+	return resume
 }
 
 // processesOf are those of the database server of an instance, the first of them first.
