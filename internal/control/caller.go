@@ -16,7 +16,8 @@ type callerKey struct{}
 type Principal struct {
 	name   string
 	access api.Access
-	agent  bool // it is a process of an agent that is run here
+	agent  bool  // it is a process of an agent that is run here
+	untold error // why it is not known whether it is
 }
 
 // user is who has a user of this host that owns the instance.

@@ -54,7 +54,7 @@ func Listen(ctx context.Context, dir string) (net.Listener, error) {
 // Serve answers requests that arrive at l with h until ctx ends, and waits up to
 // 5 s, or until hurry is closed, for the answers that are under way. It closes l. Who an agent
 // is is asked once a connection, as it is accepted: later its number may be another's. nil = nobody is.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid int) bool, hurry <-chan struct{}, log *slog.Logger) error {
+func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid int) (bool, error), hurry <-chan struct{}, log *slog.Logger) error {
 	return Run(ctx, &http.Server{
 		Handler:     allowed(h, BodyTime),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
@@ -135,11 +135,13 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 
 // identify notes the user at the other end of a connection, when it is one who
 // may ask.
-func identify(ctx context.Context, c net.Conn, agent func(pid int) bool) context.Context {
+func identify(ctx context.Context, c net.Conn, agent func(pid int) (bool, error)) context.Context {
 	var caller Principal
 	if cred := Peer(c); cred != nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid()) {
 		caller = user(int(cred.Uid))
-		caller.agent = agent != nil && agent(int(cred.Pid))
+		if agent != nil {
+			caller.agent, caller.untold = agent(int(cred.Pid))
+		}
 	}
 	return WithCaller(ctx, caller)
 }
@@ -171,6 +173,10 @@ func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 			Error(w, commands.Refuse(commands.Forbidden, "only the user that runs this instance may control it"))
 			return
 		}
+		if err := Caller(r).untold; err != nil {
+			Error(w, cannotTell(err))
+			return
+		}
 		if Caller(r).agent { // where it has the user of its spoke the mode of the socket keeps it not out
 			Error(w, commands.Refuse(commands.Forbidden, "agents may not control an instance"))
 			return
@@ -178,6 +184,18 @@ func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 		BoundBody(w, r, bodyTime)
 		h.ServeHTTP(w, r)
 	})
+}
+
+// cannotTell refuses who may be an agent, or the operator: err kept this instance from looking.
+func cannotTell(err error) error {
+	why, hint := err, "ask again, or end it"
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		why = errno // what was read is of no use to who asks
+		if errno == syscall.EMFILE || errno == syscall.ENFILE {
+			hint = "raise the limit, or end it"
+		}
+	}
+	return commands.Refuse(commands.NotReady, "this instance cannot tell now who asks: %v", why).Hinting("%s", hint)
 }
 
 // BoundBody bounds the body of a request that begins now, and how long it takes to arrive.

@@ -439,3 +439,37 @@ func TestTheCallerWithinIsThisUser(t *testing.T) {
 
 	require.Equal(t, fmt.Sprintf("uid:%d", os.Geteuid()), who)
 }
+
+// Where an instance cannot look whether an agent asks, nobody is served, and nobody is called an agent.
+func TestWhoCannotBeToldFromAnAgentIsToldSo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err      error
+		why, fix string
+	}{
+		"no files":  {&os.PathError{Op: "open", Path: "/proc/1/stat", Err: syscall.EMFILE}, "too many open files", "raise the limit, or end it"},
+		"no memory": {syscall.ENOMEM, "cannot allocate memory", "ask again, or end it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			l, err := Listen(t.Context(), dir)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			asked := func(pid int) (bool, error) { return true, c.err }
+			go func() { ended <- Serve(ctx, l, http.HandlerFunc(echo), asked, nil, slog.New(slog.DiscardHandler)) }()
+
+			err = NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil)
+
+			refused, ok := errors.AsType[*commands.Refused](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, commands.NotReady, refused.Code)
+			require.Equal(t, "this instance cannot tell now who asks: "+c.why, refused.Why)
+			require.Equal(t, c.fix, refused.Hint)
+			require.Equal(t, http.StatusServiceUnavailable, ProblemOf(err).Status)
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	}
+}

@@ -37,7 +37,7 @@ func (saved savedSpec) shimGone() bool {
 		return false
 	}
 	p, err := tree.ReadProcess(saved.shim.Pid)
-	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) || err == nil && (p.Gone() || !saved.isShim(p))
+	return tree.Ended(err) || err == nil && (p.Gone() || !saved.isShim(p))
 }
 
 // otherBoot reports whether the attempt is one of an earlier run of the kernel.
@@ -68,7 +68,8 @@ func (saved savedSpec) killShim() error {
 	return nil
 }
 
-// startedAsShim reports whether a process was executed as the shim with a marker.
+// startedAsShim reports whether a process was executed as the shim with a marker. One that cannot be read is not known to be.
 func startedAsShim(pid int, marker string) bool {
-	return marker != "" && tree.ShimMarker(pid) == marker
+	m, err := tree.ShimMarker(pid)
+	return err == nil && marker != "" && m == marker
 }

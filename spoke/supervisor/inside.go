@@ -2,8 +2,8 @@ package supervisor
 
 import "github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 
-// Inside reports whether a process is of an agent. What cannot be told counts as inside.
-func Inside(pid int) bool { return tree.Inside(pid) }
+// Inside reports whether a process is of an agent. What cannot be told counts as inside, and err says why.
+func Inside(pid int) (inside bool, err error) { return tree.Inside(pid) }
 
 // OfAnother reports whether a process is of another attempt than that with a marker. What cannot be told counts as one.
 func OfAnother(pid int, marker string) bool {

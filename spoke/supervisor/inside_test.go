@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,13 +28,13 @@ func TestWhoIsInsideOfAnAttempt(t *testing.T) {
 		return err == nil
 	}, 10*time.Second, time.Millisecond)
 
-	require.True(t, Inside(a.Pid()))
-	require.True(t, Inside(grandchild), "it left session and parent")
-	require.True(t, Inside(a.run.Shim))
-	require.False(t, Inside(os.Getpid()))
-	require.False(t, Inside(os.Getppid()))
-	require.False(t, Inside(1))
-	require.True(t, Inside(maxPid), "what is not there cannot be told")
+	require.True(t, inside(a.Pid()))
+	require.True(t, inside(grandchild), "it left session and parent")
+	require.True(t, inside(a.run.Shim))
+	require.False(t, inside(os.Getpid()))
+	require.False(t, inside(os.Getppid()))
+	require.False(t, inside(1))
+	require.True(t, inside(maxPid), "what is not there cannot be told")
 
 	marker := a.Marker()
 	require.False(t, OfAnother(grandchild, marker))
@@ -49,7 +50,7 @@ func TestWithoutProcEverybodyIsInside(t *testing.T) {
 		require.NoError(t, SeesProcesses())
 		require.NoError(t, unix.Mount("none", "/proc", "tmpfs", 0, ""))
 		require.ErrorIs(t, SeesProcesses(), os.ErrNotExist)
-		require.True(t, Inside(os.Getpid()))
+		require.True(t, inside(os.Getpid()))
 	})
 }
 
@@ -68,8 +69,64 @@ func TestWhoPretendsToBeOfAnotherAttempt(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	p, err := tree.ReadProcess(child)
 	require.NoError(t, err)
-	require.Equal(t, other, tree.ShimMarker(p.Parent), "so it says")
+	says, err := tree.ShimMarker(p.Parent)
+	require.NoError(t, err)
+	require.Equal(t, other, says, "so it says")
 
 	require.False(t, OfAnother(child, a.Marker()))
 	require.True(t, OfAnother(child, other))
+}
+
+// Who takes the open files away from a spoke while it looks who asks gains nothing by it: what cannot be read then is not
+// taken for a process that is no shim. The limit is one of a process, so this is one of its own.
+func TestWhoAsksIsNotToldWithoutOpenFiles(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(againName) != t.Name() {
+		require.NoError(t, testAgain(t, t.TempDir(), nil))
+		return
+	}
+	a, _ := start(t, sh("sleep 300"))
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+	limit := func(n uint64) { _ = unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: was.Max}, nil) }
+
+	limit(0)
+	_, err := tree.ShimMarker(a.run.Shim)
+	agent, why := Inside(a.Pid())
+	own, _ := Inside(os.Getpid())
+	another := OfAnother(a.Pid(), a.Marker())
+	limit(was.Cur)
+
+	require.ErrorIs(t, err, syscall.EMFILE)
+	require.ErrorIs(t, why, syscall.EMFILE)
+	require.True(t, agent)
+	require.True(t, own, "it cannot be told")
+	require.True(t, another, "it cannot be told")
+}
+
+// Nor does it where all else of the walk can be read: one that fails there is enough.
+func TestAShimThatCannotBeReadIsNoOther(t *testing.T) {
+	t.Parallel()
+	ownMounts(t, func(t *testing.T) {
+		a, _ := start(t, sh("sleep 300"))
+		require.True(t, inside(a.Pid()))
+		line := filepath.Join("/proc", strconv.Itoa(a.run.Shim), "cmdline")
+		require.NoError(t, unix.Mount("/proc/self/mem", line, "", unix.MS_BIND, "")) // a read of its first byte fails
+		t.Cleanup(func() { require.NoError(t, unix.Unmount(line, unix.MNT_DETACH)) })
+
+		_, err := tree.AttemptOf(a.Pid())
+		agent, why := Inside(a.Pid())
+
+		require.ErrorIs(t, err, syscall.EIO)
+		require.ErrorIs(t, why, syscall.EIO)
+		require.True(t, agent)
+		require.True(t, OfAnother(a.Pid(), a.Marker()), "it cannot be told")
+		require.False(t, inside(os.Getpid()))
+	})
+}
+
+// inside is [Inside] without why that cannot be told.
+func inside(pid int) bool {
+	is, _ := Inside(pid)
+	return is
 }
