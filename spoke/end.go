@@ -122,12 +122,12 @@ func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool
 			return false, err
 		}
 	}
-	held, err = s.progress.Submit(ctx, backlog.Progress{Start: r.start, End: &e, Conn: r.asker})
-	if err != nil {
+	held, err = s.progress.Submit(ctx, backlog.Progress{Start: under(r.start, e.Fence), End: &e, Conn: r.asker})
+	if err != nil || !held { // where a kill has taken the fence it is recorded once more, with the start
 		return held, err
 	}
-	if start := cmp.Or(s.starts.took(r.fence), r.start); held && start != nil && !r.before {
+	if start := cmp.Or(s.starts.took(r.fence), r.start); start != nil && !r.before {
 		s.sayStart(ctx, r, start)
 	}
-	return held, nil
+	return true, nil
 }

@@ -12,7 +12,7 @@ import (
 // What began is told as begun, also where the database did not take that at first: the start is recorded while the agent runs, and with
 // its end at the latest.
 
-// unrecorded are the starts whose record has failed.
+// unrecorded are the starts whose record has failed, or whose fence a kill has taken before.
 type unrecorded struct {
 	mu     sync.Mutex // guards starts
 	starts map[ofAttempt]*backlog.Start
@@ -31,7 +31,7 @@ func attemptOf(f backlog.Fence) ofAttempt { return ofAttempt{f.Task, f.Attempt} 
 func (s *Spoke) record(ctx context.Context, batch []backlog.Progress) ([]bool, error) {
 	s.starts.join(batch)
 	held, err := s.backlog.Record(ctx, batch)
-	s.starts.note(batch, err)
+	s.starts.note(batch, held, err)
 	return held, err
 }
 
@@ -53,22 +53,30 @@ func (u *unrecorded) join(batch []backlog.Progress) {
 			continue
 		}
 		if start := u.starts[attemptOf(p.End.Fence)]; start != nil && !alone[attemptOf(p.End.Fence)] {
-			with := *start
-			with.Fence = p.End.Fence
-			batch[i].Start = &with
+			batch[i].Start = under(start, p.End.Fence)
 		}
 	}
 }
 
-// note keeps the starts of a batch that has failed, and forgets those of one that has not. Those that went with an end are left to
+// under is a start with the fence of its attempt's end, which a kill may have taken; nil = there is none.
+func under(start *backlog.Start, f backlog.Fence) *backlog.Start {
+	if start == nil {
+		return nil
+	}
+	with := *start
+	with.Fence = f
+	return &with
+}
+
+// note keeps the starts of a batch that were not recorded, and forgets the others. Those that went with an end are left to
 // who records that, see took.
-func (u *unrecorded) note(batch []backlog.Progress, err error) {
+func (u *unrecorded) note(batch []backlog.Progress, held []bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, p := range batch {
+	for i, p := range batch {
 		switch {
 		case p.Start == nil:
-		case err != nil:
+		case err != nil || !held[i]:
 			if u.starts == nil {
 				u.starts = map[ofAttempt]*backlog.Start{}
 			}
@@ -79,7 +87,8 @@ func (u *unrecorded) note(batch []backlog.Progress, err error) {
 	}
 }
 
-// took forgets the start of an attempt whose end is recorded, and returns it; nil where it was recorded by itself.
+// took forgets the start of an attempt whose end is recorded, or that nobody follows any more, and returns it; nil where it was recorded
+// by itself.
 func (u *unrecorded) took(f backlog.Fence) *backlog.Start {
 	u.mu.Lock()
 	defer u.mu.Unlock()

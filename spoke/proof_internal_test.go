@@ -14,7 +14,8 @@ func TestAStartGoesWithTheEndOfAKill(t *testing.T) {
 	t.Parallel()
 	var u unrecorded
 	start := &backlog.Start{Fence: backlog.Fence{Task: "a", Attempt: 1, Epoch: 1}, Pid: 7}
-	u.note([]backlog.Progress{{Start: start}}, errors.New("the database is away"))
+	u.note([]backlog.Progress{{Start: start}}, nil, errors.New("the database is away"))
+	u.note([]backlog.Progress{{Start: start}}, []bool{false}, nil) // it is tried again, and the kill has its fence
 	end := &backlog.End{Fence: backlog.Fence{Task: "a", Attempt: 1, Epoch: 2}}
 	other := &backlog.End{Fence: backlog.Fence{Task: "a", Attempt: 2, Epoch: 3}}
 	batch := []backlog.Progress{{End: end}, {End: other}}

@@ -63,3 +63,24 @@ func TestAStartIsRecordedWithTheEnd(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM sessions WHERE state = 'retired'`))
 	m.Check(t)
 }
+
+// So it is where the agent was killed, which gives the end another fence than the start was tried with.
+func TestTheStartOfAKilledAgentIsRecordedWithTheEnd(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	tries, allow := unrecorded(t, s)
+	id := m.Spawn(t, "attic", "sleep", "600")
+	meshtest.Await(t, "the start to be tried", func() bool { return tries() > 0 })
+	kill(t, m, id, 0)
+	meshtest.Await(t, "the kill", func() bool { return s.Count(t, `SELECT count(*) FROM kills`) == 1 })
+	before := tries()
+	meshtest.Await(t, "the end to be tried with the start", func() bool { return tries() > before || s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+
+	allow()
+
+	v := m.Wait(t, id)
+	require.Equal(t, commands.Cancelled, v.State)
+	require.NotNil(t, v.StartedAt)
+	m.Check(t)
+}

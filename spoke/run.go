@@ -141,6 +141,7 @@ func (s *Spoke) leaveOrRemove(r *run) {
 		}
 	default:
 	}
+	s.starts.took(r.fence)
 	s.live.remove(r)
 }
 
