@@ -73,6 +73,9 @@ func (w *whyAgent) ended() {
 	}
 }
 
+// onceAllowed stands before the line that gives an order again which the spoke refuses.
+const onceAllowed = "once its host allows it: "
+
 // killed says that its end is ordered, and that the newest such order was refused.
 func (w *whyAgent) killed() {
 	if kill := store.ReadKill(w.Kill); kill != nil {
@@ -90,7 +93,7 @@ func (w *whyAgent) killed() {
 	if kill := store.ReadKill(w.RefusedKill); kill != nil {
 		fix := ""
 		if !w.State.Terminal() {
-			fix = "once its host allows it: " + commands.Line(kill.Word(), commands.ShortID(w.Task), "--reason", "WHY")
+			fix = onceAllowed + commands.Line(kill.Word(), commands.ShortID(w.Task), "--reason", "WHY")
 		}
 		w.add(commands.CauseKill, kill.At, fix, "%s; %s", orderedBy(kill.Word(), kill.By, kill.Reason), w.NotKilled())
 	}
@@ -121,12 +124,16 @@ func (v AgentView) NotKilled() string {
 	return fmt.Sprintf("%s refused it: %s", v.Spoke, commands.OneLine(cmp.Or(kill.Why, string(kill.Code))))
 }
 
-// paused says what became of the newest word of this hub on a pause, and of one that stands still by another word how it goes on.
+// paused says what became of the newest word of this hub on a pause, of one that stands still how it goes on, and of a word that
+// its host refuses, and not the agent as it stands, how to give it again.
 func (w *whyAgent) paused() {
 	said, fix := w.PauseSaid(), ""
 	if w.State == commands.Paused {
 		fix = commands.Line("resume", commands.ShortID(w.Task))
 		said = cmp.Or(said, "no pause of this hub is in force: its host has paused it, or this hub did before it was restored; on its host, status says by whom and why")
+	}
+	if p, ok := w.pauseOrdered(); ok && p.State == store.PauseRefused && p.Code != commands.Conflict && p.Code != commands.TooMany {
+		fix = onceAllowed + cmp.Or(fix, commands.Line(pauseWord(p), commands.ShortID(w.Task)))
 	}
 	if said != "" {
 		w.add(commands.CauseState, nil, fix, "%s", said)
@@ -135,8 +142,8 @@ func (w *whyAgent) paused() {
 
 // PauseSaid says what became of the last order to stand still or to go on, as far as it is of now; "" where none is.
 func (v AgentView) PauseSaid() string {
-	var p store.OrderedPause
-	if v.State.Terminal() || v.Pause == nil || json.Unmarshal(v.Pause, &p) != nil {
+	p, ok := v.pauseOrdered()
+	if v.State.Terminal() || !ok {
 		return ""
 	}
 	by := pauseBy(p)
@@ -156,13 +163,15 @@ func (v AgentView) PauseSaid() string {
 	return ""
 }
 
-func pauseBy(p store.OrderedPause) string {
-	word := "resume"
-	if p.Paused {
-		word = "pause"
-	}
-	return orderedBy(word, p.By, p.Reason)
+// pauseOrdered is the newest word of this hub on a pause; ok is false where there is none.
+func (v AgentView) pauseOrdered() (p store.OrderedPause, ok bool) {
+	ok = v.Pause != nil && json.Unmarshal(v.Pause, &p) == nil
+	return p, ok
 }
+
+func pauseWord(p store.OrderedPause) string { return (&commands.Pause{Paused: p.Paused}).Word() }
+
+func pauseBy(p store.OrderedPause) string { return orderedBy(pauseWord(p), p.By, p.Reason) }
 
 // orderedBy says who has ordered a kill, a pause or the like, and why where that is known.
 func orderedBy(word, by, reason string) string {

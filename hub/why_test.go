@@ -170,6 +170,38 @@ func TestWhatIsSaidOfAPause(t *testing.T) {
 	}
 }
 
+// A pause and a resume that their spoke refuses have a next step while the agent has not ended, unless the agent itself forbids them.
+func TestWhatToDoAboutARefusedPause(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state commands.State
+		on    bool
+		code  commands.Code
+		fix   string
+	}{
+		{commands.Running, true, commands.Grant, "once its host allows it: spawnmesh pause 7"},
+		{commands.Queued, true, commands.Grant, "once its host allows it: spawnmesh pause 7"},
+		{commands.Paused, false, commands.Grant, "once its host allows it: spawnmesh resume 7"},
+		{commands.Paused, true, commands.Grant, "once its host allows it: spawnmesh resume 7"},
+		{commands.Paused, true, commands.Conflict, "spawnmesh resume 7"},
+		{commands.Running, true, commands.Conflict, ""},
+		{commands.Running, true, commands.TooMany, ""},
+	} {
+		raw, err := json.Marshal(store.OrderedPause{Paused: tt.on, By: "ann", State: store.PauseRefused, Code: tt.code, Why: "no"})
+		require.NoError(t, err)
+		list := why(t, hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: tt.state, Pause: raw}}, linked(nil))
+
+		last := list[len(list)-1]
+		require.Contains(t, last.Text, "attic refused it: no")
+		require.Equal(t, tt.fix, last.Fix, "%v", tt)
+	}
+	raw, err := json.Marshal(store.OrderedPause{Paused: true, By: "ann", State: store.PauseRefused, Code: commands.Grant})
+	require.NoError(t, err)
+	for _, r := range why(t, hub.AgentView{Mirror: store.Mirror{Task: "7", Spoke: "attic", State: commands.Completed, Pause: raw}}, linked(nil)) {
+		require.NotContains(t, r.Text+r.Fix, "pause")
+	}
+}
+
 // One that stands still by another word than that of its hub is resumed from there all the same.
 func TestWhatAHubHasNotPaused(t *testing.T) {
 	t.Parallel()

@@ -100,6 +100,8 @@ func (a *app) verifyFile(name string, held []keptCheckpoint) error {
 			return a.printVerified(v, []string{name}, nil)
 		case errors.Is(err, io.EOF):
 			err = notWhole("the export has no end: it was cut off behind line %d", line-1)
+		case errors.Is(err, io.ErrUnexpectedEOF) && !v.ended:
+			err = notWhole("the export has no end: it was cut off in line %d", line)
 		case err != nil:
 			err = misuse("%s is no export of an audit: line %d: %v", name, line, err)
 		default:

@@ -84,6 +84,9 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 	if err != nil {
 		return err
 	}
+	if scope == "lane" {
+		a.noteEmptyLane(ctx, c, target)
+	}
 	a.did("%s is frozen; see: %s", text, a.line("freeze", "list"))
 	if a.forPeople() && v.Already {
 		_, err := fmt.Fprintf(a.out, "%s is frozen%s\n", printable(text), already(v.Actor, v.Since, v.Reason))
@@ -95,6 +98,16 @@ func (a *app) freeze(ctx context.Context, c *control.Client, text, reason string
 	}
 	is := frozen{text, true, v.Already, v.Unheard}
 	return a.print(is, []any{is}, table{names: []string{text}})
+}
+
+// noteEmptyLane says of a lane that a freeze names that nothing is in it: the name may be mistyped. The lane of orders is always
+// one, and so is a lane that somebody has set.
+func (a *app) noteEmptyLane(ctx context.Context, c *control.Client, name string) {
+	list, err := control.Answer(c.API().ListLanesWithResponse(ctx, a.workspace))
+	if err != nil || name == backlog.DefaultLane || slices.ContainsFunc(list.Items, func(l api.Lane) bool { return l.Name == name }) {
+		return
+	}
+	fmt.Fprintf(a.err, "nothing is queued or claimed in the lane %s now; what is: %s\n", printable(name), a.line("lane", "list"))
 }
 
 // whatFreezes says what a freeze holds: at a hub some hold agents on spokes, and others do not.

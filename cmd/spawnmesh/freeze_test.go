@@ -44,6 +44,13 @@ func TestFreezesInWords(t *testing.T) {
 		require.Regexp(t, `^`+scope+` is frozen already, by uid:\d+ since \S+ \S+: bad deploy; the reason stays, and nothing was changed\n$`, h.do("freeze", "--scope", scope, "--reason", "another"))
 		h.do("unfreeze", "--scope", scope, "--reason", "over")
 	}
+	h.do("lane", "weight", "slow", "2")
+	for scope, note := range map[string]string{
+		"lane:typo": "nothing is queued or claimed in the lane typo now; what is: spawnmesh --data-dir " + h.dir + " lane list\n",
+		"lane:slow": "", "lane:default": "", "workspace": "",
+	} {
+		require.Equal(t, note, h.run("", "freeze", "--scope", scope, "--reason", "x").err)
+	}
 	h.refused(exitMisuse, "the others take a name, as in lane:build or connection:attic\n", "freeze", "--scope", "foo", "--reason", "x")
 	hasSaid(t, m.Hub, regexp.MustCompile("target=attic"))
 }

@@ -44,7 +44,7 @@ func (a *app) reasonLines(list []commands.WhyReason) string {
 		case command:
 			part += ": " + a.pasted(r.Fix)
 		default:
-			part += "; " + r.Fix
+			part += "; " + a.pasted(r.Fix)
 		}
 		parts = append(parts, part)
 	}

@@ -121,6 +121,21 @@ func TestHowAnAgentStandsOnItsHost(t *testing.T) {
 	}
 }
 
+// A next step is for the instance that was asked, also where words stand before the command; one for another host stays as it is.
+func TestANextStepIsForTheInstanceThatWasAsked(t *testing.T) {
+	t.Parallel()
+	a := &app{dataDir: "/lab"}
+	for want, r := range map[string]commands.WhyReason{
+		"refused; once its host allows it: spawnmesh --data-dir /lab kill 7 --reason WHY": {Code: commands.CauseKill, Text: "refused", Fix: "once its host allows it: spawnmesh kill 7 --reason WHY"},
+		"it waits: spawnmesh --data-dir /lab lane resume x":                               {Code: commands.CauseLane, Text: "it waits", Fix: "spawnmesh lane resume x"},
+		"its clock; set the clock of its host":                                            {Code: commands.CauseClock, Text: "its clock", Fix: "set the clock of its host"},
+		"it was refused; attic says: spawnmesh kill --all":                                {Code: commands.CauseEnded, Text: "it was refused", Fix: "attic says: spawnmesh kill --all"},
+		"attic says: no slot; there: spawnmesh lane resume x":                             {Code: commands.CauseLane, Text: "no slot", Where: "attic", Fix: "spawnmesh lane resume x"},
+	} {
+		require.Equal(t, want, a.reasonLines([]commands.WhyReason{r}))
+	}
+}
+
 // A person reads when something happened, and when the hub heard of it if that was
 // later.
 func TestWhenItHappened(t *testing.T) {

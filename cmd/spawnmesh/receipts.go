@@ -57,7 +57,14 @@ func receiptWords(rc store.ReceiptRow) string {
 		}
 		return "says that an attempt has ended, and that it goes on"
 	case commands.KilledKind:
-		return "has ended it, as it was ordered to"
+		b, ok := signedBody[commands.Killed](rc)
+		switch {
+		case !ok:
+			return "answers " + answered
+		case b.State == commands.Cancelled:
+			return "has ended it, as it was ordered to"
+		}
+		return fmt.Sprintf("answers %s, and says how it ended: %s", answered, b.State) // it ended by itself, as after a cancel that lets it
 	case commands.StateKind:
 		if b, ok := signedBody[commands.TaskState](rc); ok {
 			return "says that it is " + string(b.State)

@@ -28,7 +28,8 @@ func TestAReceiptIsToldInWords(t *testing.T) {
 		"an answer refused":  {commands.AnswerKind, &commands.RefusedBody{Code: commands.Conflict, Why: "late"}, "refused the answer to its question: late (CONFLICT)", "refused the answer to its question"},
 		"a start":            {commands.SpawnKind, &commands.Started{Attempt: 2}, "started it, attempt 2", "started it"},
 		"the end of a try":   {commands.SpawnKind, &commands.Ended{Attempt: 1, Outcome: commands.AttemptFailed, State: commands.Queued}, "says that attempt 1 has ended (failed), and that it is queued", "says that an attempt has ended, and that it goes on"},
-		"a kill carried out": {commands.KillKind, &commands.Killed{}, "has ended it, as it was ordered to", "has ended it, as it was ordered to"},
+		"a kill carried out": {commands.KillKind, &commands.Killed{State: commands.Cancelled}, "has ended it, as it was ordered to", "answers the order to end it"},
+		"it ended by itself": {commands.KillKind, &commands.Killed{State: commands.Completed}, "answers the order to end it, and says how it ended: completed", "answers the order to end it"},
 		"a state":            {commands.StatusKind, &commands.TaskState{State: commands.Running}, "says that it is running", "says how it stands"},
 		"an end":             {commands.SpawnKind, &commands.Result{State: commands.Completed}, "says how it ended: completed", "says how it ended"},
 	}

@@ -79,6 +79,22 @@ func TestLimitsAreSaidWhereTheyMatter(t *testing.T) {
 	require.Equal(t, "the kernel ended 2 processes at the limit of memory; "+held, limitsIn(commands.Exit{Limits: "the kernel ended 2 processes at the limit of memory; " + held}))
 }
 
+// Each kind of row that is kept for a while is in the table of the manual.
+func TestTheManualHasEachKindThatIsKept(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile(filepath.Join("..", "..", "docs", "operating.md"))
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(manual), "\n## What is kept, and for how long\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var kinds []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (`+"`"+`[^|]*)\|`).FindAllStringSubmatch(table, -1) {
+		kinds = append(kinds, row[1])
+	}
+	for _, k := range store.Kinds {
+		require.Contains(t, strings.Join(kinds, "\n"), "`"+k.Name+"`")
+	}
+}
+
 // The levels are named alike wherever they are.
 func TestTheLevelsAreNamedAlike(t *testing.T) {
 	t.Parallel()
