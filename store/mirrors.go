@@ -240,7 +240,7 @@ func EndMirrors(ctx context.Context, tx *Tx, conn string) error {
 	_, err := tx.Exec(ctx, `
 		WITH ended AS (
 			UPDATE mirrors SET state = 'unavailable', reason = 'link_revoked', ended_at = clock_timestamp(), updated_at = clock_timestamp()
-			WHERE task = ANY (ARRAY (SELECT task FROM mirrors WHERE conn = $1 AND ended_at IS NULL ORDER BY task FOR UPDATE)) AND ended_at IS NULL RETURNING task
+			WHERE task = ANY (ARRAY (SELECT task FROM mirrors WHERE conn = $1 AND ended_at IS NULL ORDER BY task FOR UPDATE)) AND NOT is_terminal(state) RETURNING task
 		)
 		INSERT INTO audit (actor, action, object, code, conn) SELECT 'self', 'mirror.unavailable', task::text, 'link_revoked', $1 FROM ended`, conn)
 	if err != nil {

@@ -28,6 +28,7 @@ type Unanswered struct {
 // was to be killed. A kill that no spoke answered by its own last moment ends the
 // order unavailable: what became of the agent is not known. One that was refused ends nothing. A pause that no spoke answered
 // ends alone. All wait for what clocks may differ. An answer that comes later is kept in the inbox, and changes nothing.
+// Why what is held is not said to have no end: see [newsSQL].
 func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) {
 	err = db.Tx(ctx, "ending unanswered orders", func(ctx context.Context, tx *Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -42,7 +43,7 @@ func (db *DB) EndUnanswered(ctx context.Context) (list []Unanswered, err error) 
 				UPDATE mirrors SET ended_at = clock_timestamp(), updated_at = clock_timestamp(),
 					state = CASE WHEN accepted_at IS NOT NULL THEN task_state 'unavailable' WHEN end_ordered(kill) THEN task_state 'cancelled' ELSE task_state 'expired' END,
 					reason = CASE WHEN end_ordered(kill) THEN reason_of(kill) ELSE 'command_expired' END
-				WHERE task = ANY (ARRAY (SELECT task FROM late UNION ALL SELECT task FROM unheard)) AND ended_at IS NULL
+				WHERE task = ANY (ARRAY (SELECT task FROM late UNION ALL SELECT task FROM unheard)) AND NOT is_terminal(state)
 				RETURNING task, state, reason, conn
 			), audited AS (
 				INSERT INTO audit (actor, action, object, code, why, conn)
