@@ -123,10 +123,11 @@ func TestAnotherEndOfBeforeARestoreIsNoFault(t *testing.T) {
 	m.Hub.Exec(t, `UPDATE sequences SET peer_base = $1`, base)
 
 	a.Send(t, commands.QueueResults, own)
+	meshtest.Await(t, "the first refusal", func() bool { return conflicts(true)+conflicts(false) == 1 })
+	require.Equal(t, 1, conflicts(true), "both ends of that agent were told before the restore")
 	a.Send(t, commands.QueueResults, others...)
 
 	meshtest.Await(t, "the refusals", func() bool { return conflicts(false) == orders })
-	require.Equal(t, 1, conflicts(true), "both ends of one agent were told before the restore")
 	require.Equal(t, store.Active, m.View(t, "attic").State)
 	a.Shout(t, commands.QueueResults, ended(2*base, 3*base)...)
 	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "attic").State == store.Suspended })
