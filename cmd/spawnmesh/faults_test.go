@@ -173,6 +173,9 @@ func TestADatabaseThatStandsStillAtASpoke(t *testing.T) {
 	require.Contains(t, refused.err, "this instance cannot store or read now")
 	g.open(t)
 	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for the agent's own end", func() (bool, error) { return wrote() == "first\nover\n", nil }))
+	doctor := s.run("", "doctor").out
+	require.Regexp(t, `(?m)^postgres +WRONG: the database has not answered within 5s$`, doctor)
+	require.NotRegexp(t, `(?m)^(nats|freezes|clock of the database) +WRONG: `, doctor, "what is in the database is left out, and what needs none is looked at")
 	saysItHangs(t, m.Spokes["attic"])
 	h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running })
 	h.until(waits, func(v hub.AgentView) bool { return v.State == commands.Queued && v.AcceptedAt == nil })
