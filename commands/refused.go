@@ -71,14 +71,20 @@ const (
 // Code, Why, Hint and Run are for the one who asked. Run is what a person may
 // type next to the same instance, without the program's name and its flags: who
 // shows it knows these. Hint then says what for. Err is the cause as we know it;
-// it is for our log and never sent.
+// it is for our log and never sent. MayBeDone: it was not answered, and may have been met all the same.
 type Refused struct {
 	Code Code
 	Why  string
 	Hint string
 	Run  []string
 	Err  error
+
+	MayBeDone bool
 }
+
+// ErrMayBeDone is in the error of what nobody knows the outcome of, as of a commit that was not answered: whoever answers a caller must not
+// say that nothing was done.
+var ErrMayBeDone = errors.New("it may have been done")
 
 // Error gives the reason, and the cause where there is one.
 func (r *Refused) Error() string {

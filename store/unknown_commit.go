@@ -10,20 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 )
 
 // ErrCommitUnknown is in the error of what may have happened. Any other error of a transaction says that nothing has.
-var ErrCommitUnknown error = commitUnknown{}
-
-type commitUnknown struct{}
-
-func (commitUnknown) Error() string {
-	return "the database did not answer the commit, so it may have happened"
-}
-
-// MayHaveHappened is true: whoever answers a caller must not say that nothing was done.
-func (commitUnknown) MayHaveHappened() bool { return true }
+var ErrCommitUnknown = fmt.Errorf("the database did not answer the commit: %w", commands.ErrMayBeDone)
 
 // unknownCommit is a transaction whose commit went out and was not answered.
 type unknownCommit struct {

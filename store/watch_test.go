@@ -215,7 +215,7 @@ func TestACommitThatIsInDoubtIsTold(t *testing.T) {
 		require.FailNow(t, "the process that watches was not told of a commit that may have happened")
 	}
 	giveUp()
-	require.ErrorContains(t, <-asked, "it may have happened")
+	require.ErrorContains(t, <-asked, "it may have been done")
 }
 
 // Who watches looks now and then also when the server does not answer its session.

@@ -66,7 +66,7 @@ func refusal(err error) *commands.Refused {
 	_, noPostgres := errors.AsType[*postgres.NotFoundError](err)
 	switch {
 	case said:
-		return &commands.Refused{Code: r.Code, Why: err.Error(), Hint: r.Hint, Run: r.Run}
+		return &commands.Refused{Code: r.Code, Why: err.Error(), Hint: r.Hint, Run: r.Run, MayBeDone: r.MayBeDone}
 	case unsafeKey:
 		return known(keyFile, "")
 	case unsafe:

@@ -263,8 +263,8 @@ func unanswered(ctx context.Context, r hub.SpawnRequest, err error) error {
 	switch refused, said := errors.AsType[*commands.Refused](err); {
 	case ctx.Err() != nil:
 		code, why = control.Interrupted, "interrupted before the hub answered"
-	case said && strings.HasSuffix(refused.Why, control.MayBeDone):
-		why = strings.TrimSuffix(refused.Why, "; "+control.MayBeDone)
+	case said && refused.MayBeDone:
+		why, _, _ = strings.Cut(refused.Why, ";")
 	case !said || refused.Code != commands.Unreachable || refused.Err == nil:
 		return err // it was not sent, or was refused
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 const waitsForAgents = "stopping: waiting for running agents; a second signal leaves them to their shims at once"
@@ -190,19 +191,13 @@ func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
 	require.Contains(t, []int{0, exitNotFound}, h.run("", "status", named[1]).code)
 }
 
-// An unansweredCommit is the error of one, as the store has it.
-type unansweredCommit struct{}
-
-func (unansweredCommit) Error() string         { return "the commit was not answered" }
-func (unansweredCommit) MayHaveHappened() bool { return true }
-
 // Where a hub does not know whether it has stored an order, that is named too, and how to ask.
 func TestAnOrderThatMayBeStoredIsNamed(t *testing.T) {
 	t.Parallel()
 	r := hub.SpawnRequest{ID: newID()}
-	said := control.ProblemOf(unansweredCommit{})
+	said := control.ProblemOf(store.ErrCommitUnknown)
 
-	got := refusal(unanswered(t.Context(), r, &commands.Refused{Code: commands.Code(said.Code), Why: said.Detail, Hint: said.Hint}))
+	got := refusal(unanswered(t.Context(), r, control.Refused(&said)))
 
 	id := commands.ShortID(r.ID)
 	require.Equal(t, &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; agent " + id + " may have been ordered",

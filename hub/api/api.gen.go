@@ -2243,6 +2243,9 @@ type Problem struct {
 	// Hint What to do next.
 	Hint string `json:"hint,omitempty,omitzero"`
 
+	// MayBeDone What was asked may have been done all the same: the database did not answer its commit.
+	MayBeDone bool `json:"may_be_done,omitempty,omitzero"`
+
 	// Run The command line that belongs to the hint, without the name of the program.
 	Run []string `json:"run,omitempty,omitzero"`
 

@@ -69,7 +69,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 // Refused is a problem as the error that it stands for. Its texts are shown to people, and its sender may be anybody.
 func Refused(p *api.Problem) error {
-	return &commands.Refused{Code: commands.Code(oneLine(p.Code)), Why: oneLine(p.Detail), Hint: oneLine(p.Hint), Run: p.Run}
+	return &commands.Refused{Code: commands.Code(oneLine(p.Code)), Why: oneLine(p.Detail), Hint: oneLine(p.Hint), Run: p.Run, MayBeDone: p.MayBeDone}
 }
 
 // oneLine makes one line of a foreign text.

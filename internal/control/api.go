@@ -27,7 +27,7 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := d.c.await(req)
 	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
-		return nil, commands.Refuse(Interrupted, "interrupted before %s answered; "+MayBeDone, d.c.where).
+		return nil, commands.Refuse(Interrupted, "interrupted before %s answered; "+mayBeDone, d.c.where).
 			Hinting("look once it answers; type the line again if nothing was done")
 	}
 	if err != nil {

@@ -233,7 +233,7 @@ func ProblemOf(err error) api.Problem {
 	err = explain(err)
 	p := api.Problem{Code: string(commands.CodeOf(err)), Detail: err.Error()}
 	if r, ok := errors.AsType[*commands.Refused](err); ok {
-		p.Detail, p.Hint, p.Run = r.Why, r.Hint, r.Run
+		p.Detail, p.Hint, p.Run, p.MayBeDone = r.Why, r.Hint, r.Run, r.MayBeDone
 	}
 	p.Type, p.Title, p.Status = "urn:spawnmesh:problem:"+p.Code, commands.Title(commands.Code(p.Code)), status(commands.Code(p.Code))
 	if bad, ok := errors.AsType[*api.InputError](err); ok {
@@ -252,8 +252,8 @@ var inputCodes = map[int]commands.Code{
 	http.StatusRequestTimeout:        commands.RequestTimeout,
 }
 
-// MayBeDone ends what is said where nobody knows whether what was asked was done.
-const MayBeDone = "what was asked may have been done all the same"
+// mayBeDone ends what is said where nobody knows whether what was asked was done.
+const mayBeDone = "what was asked may have been done all the same"
 
 // explain puts err into words for a person where it comes from a database that does
 // not answer: who asked may try again.
@@ -262,10 +262,9 @@ func explain(err error) error {
 		return &commands.Refused{Code: cmp.Or(inputCodes[bad.Status], commands.Validation), Why: bad.Error(), Err: bad}
 	}
 	code := commands.CodeOf(err)
-	maybe, unknown := errors.AsType[unknownOutcome](err)
 	switch {
-	case unknown && maybe.MayHaveHappened() && (code == commands.Internal || code == commands.StoreDown):
-		return &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; " + MayBeDone,
+	case errors.Is(err, commands.ErrMayBeDone) && (code == commands.Internal || code == commands.StoreDown):
+		return &commands.Refused{Code: commands.StoreDown, MayBeDone: true, Why: "this instance cannot store or read now; " + mayBeDone,
 			Hint: "look whether it was, or ask again with the same id or idempotency key: nothing is done twice then", Err: err}
 	case code != commands.Internal || !outage(err):
 		return err
@@ -278,12 +277,6 @@ func explain(err error) error {
 type sqlError interface {
 	error
 	SQLState() string
-}
-
-// unknownOutcome is the error of what may have happened, as of a commit that was not answered.
-type unknownOutcome interface {
-	error
-	MayHaveHappened() bool
 }
 
 // readOnly is what a server answers that takes no changes now.

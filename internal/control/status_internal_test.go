@@ -33,21 +33,18 @@ func TestWhichAnswersOfADatabaseAreAnOutage(t *testing.T) {
 	require.Equal(t, commands.NotFound, commands.CodeOf(explain(commands.Refuse(commands.NotFound, "no"))), "what is decided is no outage")
 }
 
-// maybe is the error of a commit that was not answered, as the store has it.
-type maybe struct{ error }
-
-func (maybe) MayHaveHappened() bool { return true }
-
 // Of a commit that was not answered it is not said that nothing was accepted: who asks again without the same id would do it twice.
 func TestWhatMayHaveHappenedIsSaid(t *testing.T) {
 	t.Parallel()
-	p := ProblemOf(fmt.Errorf("ordering: %w: %w", maybe{errors.New("no answer")}, io.EOF))
+	p := ProblemOf(fmt.Errorf("ordering: %w: %w", commands.ErrMayBeDone, io.EOF))
 	require.Equal(t, string(commands.StoreDown), p.Code)
 	require.Contains(t, p.Detail, "may have been done all the same")
 	require.Contains(t, p.Hint, "ask again with the same id or idempotency key")
-	p = ProblemOf(fmt.Errorf("ordering: %w: %w", maybe{errors.New("no answer")}, commands.Refuse(commands.StoreDown, "no connection is left")))
+	p = ProblemOf(fmt.Errorf("ordering: %w: %w", commands.ErrMayBeDone, commands.Refuse(commands.StoreDown, "no connection is left")))
 	require.Contains(t, p.Detail, "may have been done all the same")
+	require.True(t, p.MayBeDone, "a program need not read the words")
 	p = ProblemOf(fmt.Errorf("ordering: %w", io.EOF))
+	require.False(t, p.MayBeDone)
 	require.Contains(t, p.Detail, "nothing was accepted")
 }
 
