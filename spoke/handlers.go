@@ -53,25 +53,24 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	return s.judgeNamed(ctx, m, rules, named)
 }
 
-// judgeNamed judges a spawn by rules and by what it names. Where this host cannot say what that is, it comes again, unless it is known.
+// judgeNamed judges a spawn by rules and by what it names. Where this host cannot say what that is, it comes again for a while, unless it
+// is known.
 func (s *Spoke) judgeNamed(ctx context.Context, m *store.Incoming, rules *policy.Policy, named *policy.Named) *commands.Refused {
 	spawn := m.Body.(*commands.Spawn)
 	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.JudgeNamed(spawn, env, named) })
-	if named.Fault != nil && (refused == nil || refused.Code == commands.BadPath) {
-		m.Later = errors.New(withoutPath(named.Fault))
-	}
-	if refused == nil && m.Later == nil {
+	fault := named.Fault != nil && (refused == nil || refused.Code == commands.BadPath)
+	if refused == nil && !fault {
 		return nil
 	}
 	if _, err := rules.Level(); err != nil && refused != nil && refused.Code == commands.Capability {
 		s.sayUnmet(ctx, err)
 	}
 	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
-		m.Policy, m.Later = "", nil // this one did not decide
+		m.Policy = "" // this one did not decide
 		return nil
 	}
-	if m.Later != nil {
-		return refused
+	if fault {
+		return s.unjudged(ctx, m, named)
 	}
 	if refused.Code == commands.BadPath {
 		m.Aside = rules.ExplainDir(spawn)

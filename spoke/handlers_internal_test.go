@@ -1,32 +1,86 @@
 package spoke
 
 import (
+	"context"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
-// An order that this host cannot judge comes again. One that is known is answered all the same: it was allowed in its time.
+// An order that this host cannot judge comes again, for a minute. One that is known is answered all the same: it was allowed in its time.
 func TestAKnownOrderWaitsForNoFaultOfTheHost(t *testing.T) {
 	t.Parallel()
-	p := storetest.NewPair(t)
-	s, _ := liveRun()
+	p, s, judge := withoutFiles(t)
+	for task, later := range map[string]bool{askedFor(t, p, s.backlog): false, storetest.NewID(): true} {
+		m, refused := judge(task)
+
+		require.Equal(t, later, m.Later != nil)
+		require.Equal(t, later, refused != nil)
+	}
+}
+
+// withoutFiles is a spoke whose host has no open files left, and how that judges an order of a task.
+func withoutFiles(t *testing.T) (p *storetest.Pair, s *Spoke, judge func(task string) (*store.Incoming, *commands.Refused)) {
+	t.Helper()
+	p = storetest.NewPair(t)
+	s, _ = liveRun()
 	s.DB, s.backlog = p.Spoke.DB, Backlog(p.Spoke.DB, t.TempDir())
 	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
 	require.NoError(t, err)
-	for task, later := range map[string]bool{askedFor(t, p, s.backlog): false, storetest.NewID(): true} {
-		spawn := &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}
-		m := &store.Incoming{Conn: p.Spoke.Conn.ID, Body: spawn}
+	return p, s, func(task string) (*store.Incoming, *commands.Refused) {
+		m := &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "of " + task}, Body: &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
 		named := &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
-
-		require.Nil(t, s.judgeNamed(t.Context(), m, rules, named))
-
-		require.Equal(t, later, m.Later != nil)
+		return m, s.judgeNamed(t.Context(), m, rules, named)
 	}
+}
+
+// Then it is refused with what another spoke may not share, and its audit says by which fault. What is remembered is bounded for each hub.
+func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
+	t.Parallel()
+	p, s, judge := withoutFiles(t)
+	task, conn := storetest.NewID(), p.Spoke.Conn.ID
+	now := time.Now()
+	require.True(t, s.left.leave(conn, "of "+task, now.Add(-leaveFor)))
+
+	m, refused := judge(task)
+
+	require.NoError(t, m.Later)
+	require.Equal(t, commands.BadPath, refused.Code)
+	require.NotContains(t, refused.Why, "files")
+	require.Equal(t, "too many open files", m.Aside)
+
+	for i := range maxLeft - 1 {
+		require.True(t, s.left.leave(conn, strconv.Itoa(i), now))
+	}
+	require.False(t, s.left.leave(conn, "one more", now))
+	require.True(t, s.left.leave("another hub", "one more", now))
+	require.True(t, s.left.leave(conn, "one more", now.Add(2*leftFor)), "the others come no more")
+}
+
+// One that its hub has killed meanwhile is answered so.
+func TestAKilledOrderWaitsForNoFaultOfTheHost(t *testing.T) {
+	t.Parallel()
+	p, s, judge := withoutFiles(t)
+	killed := storetest.NewID()
+	require.NoError(t, p.Spoke.DB.Tx(t.Context(), "killing", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.NoteKill(ctx, tx, backlog.Kill{Conn: p.Spoke.Conn.ID, Asked: backlog.Asked{Command: storetest.NewID(), Digest: strings.Repeat("ab", 32)},
+			Task: killed, Reason: "enough", Expires: time.Now().Add(time.Hour), Actor: "hub"})
+		return err
+	}))
+
+	m, refused := judge(killed)
+
+	require.NoError(t, m.Later)
+	require.Nil(t, refused, "the transaction finds the kill")
 }

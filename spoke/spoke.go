@@ -87,6 +87,7 @@ type Spoke struct {
 	live     live
 	progress *store.Group[backlog.Progress, bool]
 	starts   unrecorded
+	left     left
 	work     wait.Signal // sent when tasks may have become claimable or a slot free
 	written  wait.Signal // sent when something was written that may be due
 	ready    readiness

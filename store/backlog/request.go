@@ -203,6 +203,14 @@ func KnownIn(ctx context.Context, tx *store.Tx, conn, task string) (known bool, 
 	return known, nil
 }
 
+// Killed reports whether conn has killed a task that is not here.
+func (b *Backlog) Killed(ctx context.Context, conn, task string) (killed bool, err error) {
+	err = b.db.Read(ctx, "looking for a kill of task "+task, func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, `SELECT EXISTS (SELECT FROM kills WHERE task = $1 AND conn = $2) AND NOT EXISTS (SELECT FROM tasks WHERE id = $1)`, task, conn).Scan(&killed)
+	})
+	return killed, err
+}
+
 const isKnown = `SELECT EXISTS (SELECT FROM tasks WHERE id = $1 AND conn = $2)`
 
 // Standing returns how a task that conn asked for stands now. One that is not

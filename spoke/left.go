@@ -1,0 +1,66 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// leaveFor is how long an order is left that this host cannot judge: its hub may have another spoke for it, and what it says of that order
+// meanwhile has no effect. maxLeft bounds what is remembered of a connection, and leftFor for how long: its orders come again before.
+const (
+	leaveFor = time.Minute
+	maxLeft  = 1024
+	leftFor  = 10 * time.Minute
+)
+
+// left remembers the orders that this host could not judge. After a restart it begins anew.
+type left struct {
+	mu    sync.Mutex // guards since
+	since map[string]map[string]time.Time
+}
+
+// leave reports whether an order that cannot be judged now is left once more. Where a connection has too many of them it is not.
+func (l *left) leave(conn, order string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since == nil {
+		l.since = map[string]map[string]time.Time{}
+	}
+	if l.since[conn] == nil {
+		l.since[conn] = map[string]time.Time{}
+	}
+	orders := l.since[conn]
+	if first, ok := orders[order]; ok {
+		return now.Sub(first) < leaveFor
+	}
+	if len(orders) >= maxLeft {
+		maps.DeleteFunc(orders, func(_ string, first time.Time) bool { return now.Sub(first) > leftFor })
+	}
+	if len(orders) >= maxLeft {
+		return false
+	}
+	orders[order] = now
+	return true
+}
+
+// unjudged says what becomes of an order that a fault of this host keeps from being judged. It is left for a while, and refused then in
+// words that are the same whatever there is at its paths. One that its hub has killed is left no more: it is answered so.
+func (s *Spoke) unjudged(ctx context.Context, m *store.Incoming, named *policy.Named) *commands.Refused {
+	fault := withoutPath(named.Fault)
+	if killed, err := s.backlog.Killed(ctx, m.Conn, m.Task()); err == nil && killed {
+		return nil
+	}
+	if s.left.leave(m.Conn, m.Header.ID, time.Now()) {
+		m.Later = errors.New(fault)
+	}
+	m.Aside = fault
+	return commands.Refuse(commands.BadPath, "the directory or the program of this order cannot be opened on this spoke now").
+		Hinting("its host can say why; order it again later, or from another spoke")
+}
