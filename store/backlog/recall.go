@@ -83,7 +83,7 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 }
 
 // countUnknown counts the tasks that are not here, each once after a restore: a hub names a task in each page that has a message about
-// it. One that was named before is not told as lost again.
+// it. One that comes again, and has begun nothing, counts each time. One that was named before is not told as lost again.
 func (r *recalling) countUnknown(ctx context.Context, tx *store.Tx, list []commands.TaskStanding) error {
 	var unknown []string
 	for _, s := range list {
@@ -215,9 +215,10 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 	switch {
 	case !here:
 		if !s.State.Terminal() && !s.Comes {
-			if r.lost = append(r.lost, lost(conn, s)); s.Attempt == 0 {
-				r.over.task, r.over.attempt = append(r.over.task, s.Task), append(r.over.attempt, 0) // that it was named
-			}
+			r.lost = append(r.lost, lost(conn, s))
+		}
+		if s.Attempt == 0 && !s.Comes { // else it may be lost yet
+			r.over.task, r.over.attempt = append(r.over.task, s.Task), append(r.over.attempt, 0) // that it was named
 		}
 		r.before(s)
 	case h.state.Terminal():

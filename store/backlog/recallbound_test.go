@@ -46,12 +46,15 @@ func TestTasksThatNobodyKnowsAreBounded(t *testing.T) {
 	require.NoError(t, page(commands.Running, again...))
 	require.Equal(t, [2]int{6, 4}, counted(), "a task counts once, in however many pages it is named")
 	require.Equal(t, told, s.Count(t, `SELECT count(*) FROM outbox`), "and is told once as lost")
-	waits := commands.TaskStanding{Task: storetest.NewID(), State: commands.Queued, Code: -1}
-	for range 2 {
-		require.NoError(t, s.page(commands.Recalled{From: from, Through: from + 127, Tasks: []commands.TaskStanding{waits}}))
-		from += 128
+	for state, want := range map[commands.State][2]int{commands.Queued: {1, 1}, commands.Expired: {1, 0}} {
+		before := counted()
+		never := commands.TaskStanding{Task: storetest.NewID(), State: state, Code: -1}
+		for range 2 {
+			require.NoError(t, s.page(commands.Recalled{From: from, Through: from + 127, Tasks: []commands.TaskStanding{never}}))
+			from += 128
+		}
+		require.Equal(t, [2]int{before[0] + want[0], before[1] + want[1]}, counted(), "so does one that has begun no attempt: %s", state)
 	}
-	require.Equal(t, [2]int{7, 5}, counted(), "so does one that has begun no attempt")
 
 	for _, c := range []struct {
 		of      string
