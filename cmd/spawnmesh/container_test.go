@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -99,6 +100,31 @@ func TestTheScriptsOfTheContainers(t *testing.T) {
 	require.Equal(t, 1, strings.Count(spoke.said(), "joined hub lab"), "it joins once")
 	spoke.stop()
 	hub.stop()
+}
+
+// Nor is what other machines do one to call a hub unhealthy: a receiver of a webhook that is down, a peer whose audit cannot be followed.
+func TestAHubServesWhateverOthersDo(t *testing.T) {
+	t.Parallel()
+	url := aServer(t)
+	m, err := fleet.Make(program, "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Stop(context.Background())) })
+	m.Hub.Env = []string{"DATABASE_URL=" + url}
+	require.NoError(t, m.StartHub(t.Context()))
+	withCluster(t, filepath.Join(m.Dir, "attic"))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
+	h := hand{t: t, dir: m.Hub.Dir, env: m.Hub.Env}
+	h.do("webhook", "create", "pager", "https://receiver.invalid/in")
+	tampering(t, url, `UPDATE webhooks SET failures = 100, failing_since = clock_timestamp() - interval '1 day'; DELETE FROM peer_checkpoints;
+		INSERT INTO peer_checkpoints (conn, era, size, note, refused, why) SELECT id, 1, 1, 'note', 'another', 'it does not go on' FROM connections`)
+	doctor := h.run("", "doctor").out
+	require.Regexp(t, `(?m)^webhook pager +WRONG: `, doctor)
+	require.Regexp(t, `(?m)^audits of peers +WRONG: `, doctor)
+
+	s := h.run("", "health")
+
+	require.Zero(t, s.code, "%s", s.err)
+	require.NotEmpty(t, s.out)
 }
 
 // A link that is down is no reason to restart the spoke; not running is one.

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,12 +20,12 @@ const healthTime = 8 * time.Second
 func (a *app) healthCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "health", Short: "Say whether the instance serves, for health checks", Args: cobra.NoArgs,
-		Long: `Ask the running instance whether it serves: its process, its database and its
-message server. The exit code is 0 when it does and 1 when it does not, or does
-not run.
+		Long: `Ask the running instance whether it serves, as /readyz does: its process, its
+database, its message server and its disk. The exit code is 0 when it does and 1
+when it does not, or does not run.
 
-A link that is down does not count: it needs the other host, too, and no restart
-of this one brings it back. What is wrong besides: spawnmesh doctor`,
+What other machines do does not count, as a link or the receiver of a webhook
+that is down: no restart of this one mends it. What is wrong besides: spawnmesh doctor`,
 		Example: "  spawnmesh --data-dir S health",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.health(c.Context()) },
 	}
@@ -39,12 +39,10 @@ func (a *app) health(ctx context.Context) error {
 	c, err := a.client()
 	if err == nil {
 		c.Hung = nil // one line says it
-		v, err = askRunning(ctx, c)
+		err = c.Do(ctx, http.MethodGet, "/readyz", nil, nil)
 	}
-	for _, c := range v.Health {
-		if !c.OK && !c.Remote {
-			err = errors.Join(err, fmt.Errorf("%s: %s", c.Name, c.Problem))
-		}
+	if err == nil {
+		v, err = askRunning(ctx, c) // who it is that serves; what else is wrong with it is for doctor
 	}
 	if err != nil {
 		return commands.Refuse(commands.Internal, "the instance does not serve: %v", err).Hinting("see: %s doctor", a.self())

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
@@ -70,7 +71,9 @@ func Run(ctx context.Context, s *http.Server, l net.Listener, hurry <-chan struc
 	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	s.DisableGeneralOptionsHandler = true // it answers OPTIONS * to everybody
 	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	go func() {
+		ended <- s.Serve(&audible{Listener: l, log: log, said: rate.Sometimes{First: 3, Interval: time.Minute}})
+	}()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serving the API at %s: %w", l.Addr(), err)

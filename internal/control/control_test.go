@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -472,4 +473,38 @@ func TestWhoCannotBeToldFromAnAgentIsToldSo(t *testing.T) {
 			require.NoError(t, <-ended)
 		})
 	}
+}
+
+// full is a listener of a process that has no open files left for a while.
+type full struct {
+	net.Listener
+	fails int
+}
+
+func (l *full) Accept() (net.Conn, error) {
+	if l.fails--; l.fails >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "unix", Addr: l.Addr(), Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// An instance that lets nobody in says why, a few times, and serves once it can.
+func TestWhatKeepsEverybodyOutIsSaid(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var said bytes.Buffer
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Serve(ctx, &full{l, 5}, http.HandlerFunc(echo), nil, nil, slog.New(slog.NewTextHandler(&said, nil)))
+	}()
+
+	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil))
+	cancel()
+	require.NoError(t, <-ended)
+
+	require.Equal(t, 3, strings.Count(said.String(), `level=WARN msg="no connection can be accepted; it is tried again"`), "%s", &said)
+	require.Contains(t, said.String(), "too many open files")
 }

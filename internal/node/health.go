@@ -37,7 +37,7 @@ func (n *Node) readyz(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case c.OK:
 		case control.Caller(r).Known():
-			lacks = append(lacks, c.Name+": "+c.Problem)
+			lacks = append(lacks, c.Name+": "+withLine(c))
 		default: // a problem may name what is of this host
 			lacks = append(lacks, c.Name)
 		}
@@ -52,6 +52,14 @@ func (n *Node) readyz(w http.ResponseWriter, r *http.Request) {
 	answer(w, struct {
 		Checks []api.Check `json:"checks"`
 	}{mapped(checks, checkOf)})
+}
+
+// withLine is a problem with the command line that its last words lead to.
+func withLine(c control.Check) string {
+	if len(c.Run) == 0 {
+		return c.Problem
+	}
+	return c.Problem + ": " + commands.Line(c.Run...)
 }
 
 // checkReady looks at what this host has to have for the instance to work. A link that is down is not

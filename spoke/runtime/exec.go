@@ -264,5 +264,8 @@ func plainText(err error) string {
 	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno.Error()
 	}
+	if at, ok := errors.AsType[*os.PathError](err); ok { // of what no errno says
+		return at.Err.Error()
+	}
 	return err.Error()
 }
