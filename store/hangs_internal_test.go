@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,8 @@ func always(l line) func(time.Duration) line { return func(time.Duration) line {
 func dialled(t *testing.T, is func(age time.Duration) line) (db *DB, end func()) {
 	t.Helper()
 	began := time.Now()
+	var mu sync.Mutex // guards lines
+	var lines []net.Conn
 	pc, err := poolConfig(Config{URL: "postgres://u:p@127.0.0.1:1/d?sslmode=disable", PoolSize: 8})
 	require.NoError(t, err)
 	pc.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -52,6 +55,9 @@ func dialled(t *testing.T, is func(age time.Duration) line) (db *DB, end func())
 			return nil, ctx.Err()
 		}
 		here, there := net.Pipe()
+		mu.Lock()
+		lines = append(lines, there)
+		mu.Unlock()
 		go busy(there)
 		return here, nil
 	}
@@ -62,6 +68,12 @@ func dialled(t *testing.T, is func(age time.Duration) line) (db *DB, end func())
 	return db, func() {
 		pool.Close()
 		time.Sleep(time.Hour) // of the bubble: what was given up ends in its own time
+		mu.Lock()
+		defer mu.Unlock()
+		for _, l := range lines { // a side that closes may still read what the other one does not say
+			_ = l.Close()
+		}
+		synctest.Wait()
 	}
 }
 

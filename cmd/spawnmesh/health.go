@@ -25,7 +25,8 @@ database, its message server and its disk. The exit code is 0 when it does and 1
 when it does not, or does not run.
 
 What other machines do does not count, as a link or the receiver of a webhook
-that is down: no restart of this one mends it. What is wrong besides: spawnmesh doctor`,
+that is down: no restart of this one mends it. What is wrong besides:
+spawnmesh doctor`,
 		Example: "  spawnmesh --data-dir S health",
 		RunE:    func(c *cobra.Command, _ []string) error { return a.health(c.Context()) },
 	}

@@ -63,7 +63,7 @@ func TestWhatIsSaidOfARunningAgent(t *testing.T) {
 		want string
 	}{
 		"linked and heard":              {conn(store.Active, true, hub.Alive, 0), "it is running"},
-		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, hub.Alive, 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + federation.InboxNext},
+		"with a full inbox":             {with(func(c *connectionView) { c.Full = true }, conn(store.Active, true, hub.Alive, 0)), "it is running; no more messages of attic are kept here, so it may have run and ended; to make room, " + strings.Replace(federation.InboxNext, "spawnmesh ", "spawnmesh --data-dir /of/the/hub ", 1)},
 		"linked and late":               {conn(store.Active, true, hub.Late, 40*time.Second), "it is running, as attic last said; attic is late with its heartbeats"},
 		"down for a moment":             {conn(store.Active, false, hub.Alive, 11*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},
 		"down for less than a lease":    {conn(store.Active, false, hub.Dead, 50*time.Second), "it is running, as attic last said; the link is down; it may come back by itself, and the agent may go on meanwhile"},

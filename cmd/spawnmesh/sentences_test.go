@@ -169,13 +169,13 @@ func TestWhatAQueuedAgentWaitsFor(t *testing.T) {
 		agent hub.AgentView
 		conn  connectionView
 	}{
-		"it waits for the connection with attic, which is suspended":                                                                                      {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
-		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed":                    {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
-		"attic: is suspended by attic: holiday; it is resumed on its host: spawnmesh connections resume ":                                                 {ordered, conn(store.Active, true, holds)},
-		"it waits for the link with attic, which is down (never heard of)":                                                                                {ordered, conn(store.Active, false, commands.ConnectionView{})},
-		"attic has accepted it and may have started it; what became of it is told when the link, which is down (never heard of), is up":                   {accepted, conn(store.Active, false, commands.ConnectionView{})},
-		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                                         {accepted, differs},
-		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + federation.InboxNext: {ordered, kept},
+		"it waits for the connection with attic, which is suspended":                                                                                                                                                             {ordered, conn(store.Suspended, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the connection, which is suspended, is resumed":                                                                                           {accepted, conn(store.Suspended, false, commands.ConnectionView{})},
+		"attic: is suspended by attic: holiday; it is resumed on its host: spawnmesh connections resume ":                                                                                                                        {ordered, conn(store.Active, true, holds)},
+		"it waits for the link with attic, which is down (never heard of)":                                                                                                                                                       {ordered, conn(store.Active, false, commands.ConnectionView{})},
+		"attic has accepted it and may have started it; what became of it is told when the link, which is down (never heard of), is up":                                                                                          {accepted, conn(store.Active, false, commands.ConnectionView{})},
+		"it waits, as far as is known here; nothing is relayed to or from attic: it was restored":                                                                                                                                {accepted, differs},
+		"it waits, as far as is known here; no more messages of attic are kept here, so it may have run and ended; to make room, " + strings.Replace(federation.InboxNext, "spawnmesh ", "spawnmesh --data-dir /of/the/hub ", 1): {ordered, kept},
 		"it waits for attic to accept it": {ordered, conn(store.Active, true, commands.ConnectionView{})},
 		"it waits for a free slot on attic, which has 4; attic is late with its heartbeats":    {accepted, silent},
 		"it waits for a free slot on attic, which has 4; 1 order of this hub stands before it": {second, alive},
