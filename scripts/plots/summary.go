@@ -71,7 +71,7 @@ func ofRead(r readRun) (list []target) {
 
 // ofFollow is what those get who follow a hub, when there are most of them.
 func ofFollow(r followRun) []target {
-	if len(r.Followed) == 0 {
+	if len(r.Followed) == 0 || r.Followed[len(r.Followed)-1].Seconds == 0 { // a run of before did not say how long it took
 		return nil
 	}
 	f := r.Followed[len(r.Followed)-1]

@@ -159,7 +159,7 @@ func sizeOf(s readSize) string {
 func followTable(r results) string {
 	g := table(r.Follow.origin, "clients", "request p50, ms", "p99", "changes, and events to the last client", "event p50, ms", "p99", "deliveries to each webhook", "delivery p50, ms", "p99", "RSS, MiB", "of it a client, KiB", "processor time, % of a core")
 	for _, f := range r.Follow.Followed {
-		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), fmt.Sprintf("%d, %d", f.Made, f.Events), two(f.EventP50), two(f.EventP99), fmt.Sprint(f.Told), two(f.HookP50), two(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
+		g.row(fmt.Sprint(f.Clients), two(f.P50), two(f.P99), seen(f.Made, f.Events), two(f.EventP50), two(f.EventP99), fmt.Sprint(f.Told), two(f.HookP50), two(f.HookP99), mib(f.RSS), fmt.Sprintf("%.0f", f.PerClient), two(f.CPU))
 	}
 	return g.String()
 }
@@ -191,4 +191,12 @@ func goTable(r results) string {
 		g.row("`"+b.Name+"`", text)
 	}
 	return g.String()
+}
+
+// seen are changes, where a run has counted them, and how many of them were seen.
+func seen(made, events int) string {
+	if made == 0 {
+		return fmt.Sprint("not counted, ", events)
+	}
+	return fmt.Sprintf("%d, %d", made, events)
 }
