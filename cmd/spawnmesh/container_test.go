@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -106,11 +105,7 @@ func TestTheScriptsOfTheContainers(t *testing.T) {
 func TestAHubServesWhateverOthersDo(t *testing.T) {
 	t.Parallel()
 	url := aServer(t)
-	m, err := fleet.Make(program, "test")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Stop(context.Background())) })
-	m.Hub.Env = []string{"DATABASE_URL=" + url}
-	require.NoError(t, m.StartHub(t.Context()))
+	m := hubOn(t, url)
 	withCluster(t, filepath.Join(m.Dir, "attic"))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
 	h := hand{t: t, dir: m.Hub.Dir, env: m.Hub.Env}

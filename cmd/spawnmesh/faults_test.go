@@ -64,11 +64,7 @@ func TestACancelOverADeadSpoke(t *testing.T) {
 func TestACircleIsFailedByWhoStartsWithIt(t *testing.T) {
 	t.Parallel()
 	url := aServer(t)
-	m, err := fleet.Make(program, "test")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Stop(context.Background())) })
-	m.Hub.Env = []string{"DATABASE_URL=" + url}
-	require.NoError(t, m.StartHub(t.Context()))
+	m := hubOn(t, url)
 	h := hand{t: t, dir: m.Hub.Dir, env: m.Hub.Env}
 	h.do("backlog", "create", "--id", "A", "--title", "one")
 	h.do("backlog", "create", "--id", "B", "--title", "two", "--depends-on", "A")
@@ -316,4 +312,20 @@ func processesOf(t *testing.T, dir string) (list []int) {
 		list = append(list, pid)
 	}
 	return list
+}
+
+// hubOn is a mesh whose hub works on a database of its own at url.
+func hubOn(t *testing.T, url string) *fleet.Mesh {
+	t.Helper()
+	m, err := fleet.Make(program, "test")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the hub said:\n%s", m.Hub.LastWords())
+		}
+		require.NoError(t, m.Stop(context.Background()))
+	})
+	m.Hub.Env = []string{"DATABASE_URL=" + url}
+	require.NoError(t, m.StartHub(t.Context()))
+	return m
 }

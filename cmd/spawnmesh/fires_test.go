@@ -30,16 +30,7 @@ type due struct {
 func startDue(t *testing.T) due {
 	t.Helper()
 	url := aServer(t)
-	m, err := fleet.Make(program, "test")
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the hub said:\n%s", m.Hub.LastWords())
-		}
-		require.NoError(t, m.Stop(context.Background()))
-	})
-	m.Hub.Env = []string{"DATABASE_URL=" + url}
-	require.NoError(t, m.StartHub(t.Context()))
+	m := hubOn(t, url)
 	withCluster(t, filepath.Join(m.Dir, "attic"))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
 	conn, err := pgx.Connect(t.Context(), pgtest.Admin(url))
