@@ -20,11 +20,12 @@ type passedAttempt struct {
 	reason string
 }
 
-// passed returns the attempts that hold some of tasks and that later ones have passed. Their leases are held until the commit.
+// passed returns the attempts that hold some of tasks and that later ones have passed, each once. Their leases are held until the commit.
 func (b *Backlog) passed(ctx context.Context, tx *store.Tx, tasks []string) ([]passedAttempt, error) {
 	if !b.Restored() || len(tasks) == 0 {
 		return nil, nil
 	}
+	tasks = slices.Compact(slices.Sorted(slices.Values(tasks)))
 	rows, err := tx.Query(ctx, statement("passed"), tasks, b.begun.found(tasks))
 	if err != nil {
 		return nil, fmt.Errorf("looking for attempts that later ones have passed: %w", err)
@@ -69,11 +70,13 @@ func (b *Backlog) markPassed(ctx context.Context, tx *store.Tx, list []closing) 
 		return nil, err
 	}
 	return slices.DeleteFunc(passed, func(p passedAttempt) bool {
-		at := slices.IndexFunc(list, func(c closing) bool { return c.fence == p.fence && c.outcome != string(commands.Succeeded) })
-		if at >= 0 {
-			list[at].passed = true
+		named := false
+		for i, c := range list { // a list may name an attempt twice, and either one ends it
+			if c.fence == p.fence && c.outcome != string(commands.Succeeded) {
+				list[i].passed, named = true, true
+			}
 		}
-		return at < 0
+		return !named
 	}), nil
 }
 

@@ -205,3 +205,23 @@ func TestTheQuestionOfAnAttemptThatWasPassedStaysOpen(t *testing.T) {
 		}
 	}
 }
+
+// An end that is handed in twice at once passes the attempt, whichever of the two counts.
+func TestAnEndThatIsHandedInTwicePassesItsAttempt(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		s, _ := told(t)
+		f := s.started()
+		s.exec(`UPDATE leases SET reason = 'cancel_requested'`)
+		s.restored()
+		require.NoError(t, s.backlog.LookForRestore(t.Context()))
+		s.backlog.NoteBegun(f.Task, 2)
+		end := backlog.Progress{End: &backlog.End{Fence: f, Outcome: commands.Interrupted}, Conn: s.Conn.ID}
+
+		_, err := s.backlog.Record(t.Context(), []backlog.Progress{end, end, end})
+
+		require.NoError(t, err)
+		require.Equal(t, []any{commands.Claimed, 2}, []any{s.stood().state, s.stood().fence.Attempt})
+		s.sound()
+	}
+}
