@@ -177,6 +177,7 @@ func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 			return
 		}
 		if err := Caller(r).untold; err != nil {
+			w.Header().Set("Connection", "close") // who asks is looked at once a connection: the next one may tell
 			Error(w, cannotTell(err))
 			return
 		}

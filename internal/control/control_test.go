@@ -458,10 +458,17 @@ func TestWhoCannotBeToldFromAnAgentIsToldSo(t *testing.T) {
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			asked := func(pid int) (bool, error) { return true, c.err }
+			asks := 0
+			asked := func(pid int) (bool, error) {
+				if asks++; asks > 1 {
+					return false, nil
+				}
+				return true, c.err
+			}
 			go func() { ended <- Serve(ctx, l, http.HandlerFunc(echo), asked, nil, slog.New(slog.DiscardHandler)) }()
+			client := NewClient(dir)
 
-			err = NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil)
+			err = client.Do(t.Context(), "GET", "/who", nil, nil)
 
 			refused, ok := errors.AsType[*commands.Refused](err)
 			require.True(t, ok, "%v", err)
@@ -469,6 +476,7 @@ func TestWhoCannotBeToldFromAnAgentIsToldSo(t *testing.T) {
 			require.Equal(t, "this instance cannot tell now who asks: "+c.why, refused.Why)
 			require.Equal(t, c.fix, refused.Hint)
 			require.Equal(t, http.StatusServiceUnavailable, ProblemOf(err).Status)
+			require.NoError(t, client.Do(t.Context(), "GET", "/who", nil, new(string)), "who asks again is looked at again")
 			cancel()
 			require.NoError(t, <-ended)
 		})
