@@ -25,6 +25,8 @@ import (
 // Adopt may be called at any time and any number of times, also while a shim
 // is starting; ctx bounds the wait for it. A shim that does not answer for 30 s
 // is killed, and the attempt is lost; so is one that another process answers for.
+// Where this process cannot tell who answers, as without open files, that is an error
+// and nothing is ended.
 //
 // What decides whose processes end is in known, which is the caller's: what the
 // directory says of it may be its agent's.
@@ -42,12 +44,12 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 		return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 	}
 	const pause = 10 * time.Millisecond
-	for begin := time.Now(); ; {
+	for begin, tried := time.Now(), false; ; tried = true {
 		saved, err := readSpec(dir, known)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
-		agent, exit, err := look(ctx, dir, saved, time.Since(begin) > patience)
+		agent, exit, err := look(ctx, dir, saved, tried && time.Since(begin) > patience)
 		if err != nil {
 			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
 		}
@@ -77,6 +79,8 @@ func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, 
 			return newAgent(ctx, dir, saved, w, shim, false, run), nil, nil
 		case errors.Is(err, attempt.ErrNotProven), errors.Is(err, errStranger):
 			// Its agent has taken its token out of the spec, or its socket away.
+		case errors.Is(err, errUntold):
+			return nil, nil, err
 		default:
 			return nil, nil, nil
 		}

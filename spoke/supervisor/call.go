@@ -13,7 +13,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
-	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // dialShim connects to the socket in dir.
@@ -32,6 +31,9 @@ func call(ctx context.Context, dir string, saved savedSpec) (*attempt.Conn, *os.
 		return nil, nil, attempt.Running{}, fmt.Errorf("calling the shim: %w", err)
 	}
 	conn, err := dialShim(dir)
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+		err = fmt.Errorf("%w: %w", errUntold, err)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -60,8 +62,8 @@ func greet(w *attempt.Conn, conn *net.UnixConn, saved savedSpec) (*os.Process, a
 	if err != nil {
 		return nil, attempt.Running{}, fmt.Errorf("finding the shim: %w", err)
 	}
-	if p, err := tree.ReadProcess(pid); err != nil || p.Gone() || !saved.isShim(p) {
-		return nil, attempt.Running{}, errors.Join(errStranger, shim.Release())
+	if err := saved.proveShim(pid); err != nil {
+		return nil, attempt.Running{}, errors.Join(err, shim.Release())
 	}
 	_ = shim.Signal(syscall.SIGCONT) // its agent may have stopped it
 	var r attempt.Report

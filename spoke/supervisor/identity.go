@@ -1,7 +1,10 @@
 package supervisor
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"io/fs"
 	"syscall"
 	"time"
 
@@ -19,16 +22,35 @@ type Shim struct {
 
 var (
 	errStranger = errors.New("the socket is answered by a process that is not the shim of this attempt")
+	errUntold   = errors.New("it cannot be told now whether this is the shim of the attempt") // no sign of anything about the attempt
 	errLockHeld = attempt.Spoilt("the lock is held by a process that is not the shim")
 )
 
 // isShim reports whether a process is the shim of the attempt: the one on record, or, of
-// one that was not recorded yet, any that was started as its shim.
-func (saved savedSpec) isShim(p tree.Process) bool {
+// one that was not recorded yet, any that was started as its shim. An error says that this
+// cannot be told now.
+func (saved savedSpec) isShim(p tree.Process) (bool, error) {
 	if saved.shim.Pid != 0 {
-		return p.Pid == saved.shim.Pid && p.Start == saved.shim.Start && !saved.otherBoot()
+		return p.Pid == saved.shim.Pid && p.Start == saved.shim.Start && !saved.otherBoot(), nil
 	}
 	return startedAsShim(p.Pid, saved.Marker)
+}
+
+// proveShim returns nil where the process with a pid is the live shim of the attempt, errStranger where it is known
+// not to be, and errUntold where that cannot be told now, as without open files.
+func (saved savedSpec) proveShim(pid int) error {
+	p, err := tree.ReadProcess(pid)
+	is := err == nil && !p.Gone()
+	if is {
+		is, err = saved.isShim(p)
+	}
+	switch {
+	case is:
+		return nil
+	case err == nil, tree.Ended(err):
+		return errStranger
+	}
+	return fmt.Errorf("%w: %w", errUntold, err)
 }
 
 // shimGone reports whether the shim on record has ended.
@@ -36,8 +58,7 @@ func (saved savedSpec) shimGone() bool {
 	if saved.shim.Pid == 0 {
 		return false
 	}
-	p, err := tree.ReadProcess(saved.shim.Pid)
-	return tree.Ended(err) || err == nil && (p.Gone() || !saved.isShim(p))
+	return errors.Is(saved.proveShim(saved.shim.Pid), errStranger)
 }
 
 // otherBoot reports whether the attempt is one of an earlier run of the kernel.
@@ -47,12 +68,19 @@ func (saved savedSpec) otherBoot() bool {
 }
 
 // killShim ends the shim of an attempt that is to end without it: it lives where its
-// agent has taken its lock or its socket away, or where it hangs.
+// agent has taken its lock or its socket away, or where it hangs. An error says that one may live.
 func (saved savedSpec) killShim() error {
 	var found []tree.Process
+	var unread error
 	if _, err := tree.EachProcess(func(p tree.Process) {
-		if !p.Gone() && (saved.shim.Pid != 0 || p.Pid > 1) && saved.isShim(p) {
+		if p.Gone() || saved.shim.Pid == 0 && p.Pid <= 1 {
+			return
+		}
+		is, err := saved.isShim(p)
+		if is {
 			found = append(found, p)
+		} else if !tree.Ended(err) {
+			unread = cmp.Or(unread, err)
 		}
 	}); err != nil {
 		return err
@@ -65,11 +93,15 @@ func (saved savedSpec) killShim() error {
 			}
 		}
 	}
-	return nil
+	return unread
 }
 
-// startedAsShim reports whether a process was executed as the shim with a marker. One that cannot be read is not known to be.
-func startedAsShim(pid int, marker string) bool {
+// startedAsShim reports whether a process was executed as the shim with a marker. One that this process may not read is none:
+// a shim has the same user.
+func startedAsShim(pid int, marker string) (bool, error) {
 	m, err := tree.ShimMarker(pid)
-	return err == nil && marker != "" && m == marker
+	if errors.Is(err, fs.ErrPermission) {
+		return false, nil
+	}
+	return err == nil && marker != "" && m == marker, err
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -110,9 +111,7 @@ func TestAShimThatCannotBeReadIsNoOther(t *testing.T) {
 	ownMounts(t, func(t *testing.T) {
 		a, _ := start(t, sh("sleep 300"))
 		require.True(t, inside(a.Pid()))
-		line := filepath.Join("/proc", strconv.Itoa(a.run.Shim), "cmdline")
-		require.NoError(t, unix.Mount("/proc/self/mem", line, "", unix.MS_BIND, "")) // a read of its first byte fails
-		t.Cleanup(func() { require.NoError(t, unix.Unmount(line, unix.MNT_DETACH)) })
+		unreadable(t, a.run.Shim)
 
 		_, err := tree.AttemptOf(a.Pid())
 		agent, why := Inside(a.Pid())
@@ -123,6 +122,93 @@ func TestAShimThatCannotBeReadIsNoOther(t *testing.T) {
 		require.True(t, OfAnother(a.Pid(), a.Marker()), "it cannot be told")
 		require.False(t, inside(os.Getpid()))
 	})
+}
+
+// unreadable has each read of the command line of a process fail until readable is called.
+func unreadable(t *testing.T, pid int) (readable func()) {
+	t.Helper()
+	line := filepath.Join("/proc", strconv.Itoa(pid), "cmdline")
+	require.NoError(t, unix.Mount("/proc/self/mem", line, "", unix.MS_BIND, "")) // its first byte is nowhere
+	readable = sync.OnceFunc(func() { require.NoError(t, unix.Unmount(line, unix.MNT_DETACH)) })
+	t.Cleanup(readable)
+	return readable
+}
+
+// One that is not recorded yet, and is known by its command line alone, lives on too where that cannot be read.
+func TestAdoptionOfAShimThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	ownMounts(t, func(t *testing.T) {
+		a, dir := start(t, sh("sleep 300"))
+		require.NoError(t, a.Close())
+		known := Known{Marker: a.Marker()}
+		readable := unreadable(t, a.run.Shim)
+
+		_, exit, err := Adopt(t.Context(), dir, known)
+
+		require.ErrorIs(t, err, syscall.EIO)
+		require.Nil(t, exit)
+		require.True(t, alive(a.Pid()))
+		readable()
+		b, _ := adoptKnown(t, dir, known)
+		require.NotNil(t, b)
+	})
+}
+
+// However few files a spoke may open when it adopts, the agent lives, and is adopted when it may open more: what cannot be read of a
+// shim is no proof of its end, however long that takes.
+func TestAdoptionWithFewOpenFiles(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(againName) != t.Name() {
+		require.NoError(t, testAgain(t, t.TempDir(), nil))
+		return
+	}
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+	limit := func(n uint64) { _ = unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: was.Max}, nil) }
+	for name, recorded := range map[string]bool{"recorded": true, "not recorded yet": false} {
+		a, dir := start(t, sh("sleep 300"))
+		known, pid := Known{Marker: a.Marker(), Began: true}, a.Pid()
+		if recorded {
+			known.Shim = a.Shim()
+		}
+		require.NoError(t, a.Close())
+		refused := 0
+		for free := range uint64(8) {
+			fill := fillBelow(t, 64)
+			limit(64 + free)
+			b, exit, err := adoptWithin(t.Context(), dir, known, 0) // the second look is too late already
+			limit(was.Cur)
+			for _, f := range fill {
+				require.NoError(t, f.Close())
+			}
+			require.Nil(t, exit, "%s, with %d files: %+v", name, free, exit)
+			require.True(t, alive(pid), "%s, with %d files", name, free)
+			if err != nil {
+				refused++
+				continue
+			}
+			require.NoError(t, b.Close())
+		}
+		require.NotZero(t, refused, name)
+
+		c, _ := adoptKnown(t, dir, known)
+		require.NotNil(t, c, name)
+		require.Equal(t, pid, c.Pid(), name)
+	}
+}
+
+// fillBelow opens files until every number below n is taken.
+func fillBelow(t *testing.T, n uintptr) (list []*os.File) {
+	t.Helper()
+	for {
+		f, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		if f.Fd() >= n {
+			require.NoError(t, f.Close())
+			return list
+		}
+		list = append(list, f)
+	}
 }
 
 // inside is [Inside] without why that cannot be told.
