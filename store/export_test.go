@@ -18,6 +18,8 @@ func OverdueForTest(c *Cursor) { c.due = time.Unix(0, 0) }
 var (
 	ReopenLostForTest = reopenLost
 	MissingForTest    = missing
+	KeyLostForTest    = keyLost
+	LostKeySetForTest = lostKeySet
 )
 
 // ByKeyForTest are statements that find their rows by a key, and are planned as well while few rows are open.

@@ -21,16 +21,23 @@ import (
 // keyLost is whether the peer of connection $1, which has stored the numbers $2 of our messages, has no key set since
 // the key was made that signs towards it; a key of the handshake needs none. Confirmed sets are pruned: without any, only a
 // peer that was restored ($3) may have lost it. can is whether a set can still tell it.
-const keyLost = `SELECT count(*) FILTER (WHERE stored) = 0 AND (count(*) > 0 OR $3), count(*) FILTER (WHERE live) > 0 FROM (
-		SELECT $2::int8multirange @> o.seq AS stored, o.exp > clock_timestamp() AS live FROM outbox o
-		WHERE o.conn = $1 AND o.kind = '` + string(commands.KeySetKind) + `' AND o.created_at >= k.made_at) AS told`
+const keyLost = `SELECT l.lost, l.can FROM connections n JOIN own_keys k ON k.kid = $4 AND k.made_at > n.created_at, LATERAL (
+		SELECT count(*) FILTER (WHERE stored) = 0 AND (count(*) > 0 OR $3), count(*) FILTER (WHERE live) > 0 FROM (
+			SELECT $2::int8multirange @> o.seq AS stored, o.exp > clock_timestamp() AS live FROM outbox o
+			WHERE o.conn = $1 AND ` + tellsKeys + ` AND o.created_at >= k.made_at) AS told) AS l (lost, can) WHERE n.id = $1`
+
+// lostKeySet is the first key set that has time left and is not among the numbers $2.
+var lostKeySet = `SELECT ` + outgoingColumns + ` FROM outbox o
+	WHERE o.conn = $1 AND ` + tellsKeys + ` AND o.exp > clock_timestamp() AND NOT $2::int8multirange @> o.seq ORDER BY o.seq LIMIT 1`
+
+// tellsKeys says the kind as text: only so are these found by the index of key sets, and not among all messages.
+const tellsKeys = `o.kind = '` + string(commands.KeySetKind) + `'`
 
 // findKeyLost finds out whether the peer has lost the key that signs towards it. Where no message is left that
 // tells it, [DB.TendKeys] makes one.
 func (c *comparing) findKeyLost(ctx context.Context) error {
 	var can bool
-	err := c.tx.QueryRow(ctx, `SELECT l.lost, l.can FROM connections n JOIN own_keys k ON k.kid = $4 AND k.made_at > n.created_at,
-		LATERAL (`+keyLost+`) AS l (lost, can) WHERE n.id = $1`, c.conn, has(c.theirs.Stored), c.theirs.Recall > 0, c.kid).Scan(&c.out.KeyLost, &can)
+	err := c.tx.QueryRow(ctx, keyLost, c.conn, has(c.theirs.Stored), c.theirs.Recall > 0, c.kid).Scan(&c.out.KeyLost, &can)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -53,8 +60,7 @@ func (c *comparing) tellKeysAgain(ctx context.Context) error {
 		return nil
 	}
 	c.out.Differs = "the peer was restored from a backup and does not know the key that this instance signs with; it is told that again"
-	rows, err := c.tx.Query(ctx, `SELECT `+outgoingColumns+` FROM outbox o WHERE o.conn = $1 AND o.kind = $2 AND o.exp > clock_timestamp() AND NOT $3::int8multirange @> o.seq ORDER BY o.seq LIMIT 1`,
-		c.conn, commands.KeySetKind, has(c.theirs.Stored))
+	rows, err := c.tx.Query(ctx, lostKeySet, c.conn, has(c.theirs.Stored))
 	if err == nil {
 		c.out.KeySets, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Outgoing])
 	}

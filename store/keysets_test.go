@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -253,5 +254,39 @@ func TestTheIdentityKeyTellsAKeyThatAPeerHasLost(t *testing.T) {
 			require.Equal(t, 2, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND not_after > clock_timestamp() AND revoked_at IS NULL`), "the old one has its time")
 			require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM keys WHERE use = 'signing' AND not_after = 'infinity' AND kid = $1`, signs))
 		})
+	}
+}
+
+// After a change of keys each comparison looks for key sets: among them alone, however many messages there are, also where that was
+// planned when there were none.
+func TestKeySetsAreNotLookedForAmongAllMessages(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Hub.DB.ChangeKey(t.Context(), store.KeyChange{}))
+	_, _, err := p.Hub.DB.TendKeys(t.Context())
+	require.NoError(t, err)
+	conn := owner(t, pgtest.Admin(p.Hub.URL))
+	exec := func(sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	exec(`SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan`)
+	exec(`PREPARE lost AS ` + store.KeyLostForTest)
+	exec(`PREPARE next AS ` + store.LostKeySetForTest)
+	kid := ask[string](t, conn, `SELECT kid FROM own_keys ORDER BY made_at DESC LIMIT 1`)
+	looks := map[string]string{"lost": literals(t, []any{p.Hub.Conn.ID, "{}", "f", kid}), "next": literals(t, []any{p.Hub.Conn.ID, "{}"})}
+	for name, args := range looks {
+		exec(`EXECUTE ` + name + args)
+	}
+	exec(`INSERT INTO outbox (id, conn, seq, queue, kind, digest, exp, envelope)
+		SELECT gen_random_uuid(), id, n, 'run', 'agent.spawn', '', now() + interval '1 day', '' FROM connections, generate_series(1000, 20000) AS n`)
+	for _, planned := range []string{"before", "after"} {
+		for name, args := range looks {
+			plan := ask[string](t, conn, `EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE `+name+args)
+
+			require.Contains(t, plan, "outbox", name)
+			require.Less(t, rowsRead(t, []byte(plan)), 20.0, "planned %s: %s", planned, plan)
+		}
+		exec(`ANALYZE outbox`) // they are planned anew
 	}
 }

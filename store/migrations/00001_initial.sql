@@ -293,6 +293,7 @@ CREATE TABLE outbox (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX outbox_re ON outbox (re) WHERE re IS NOT NULL;
 CREATE INDEX outbox_controls ON outbox (conn, seq) WHERE queue = 'ctl';   -- the newest is told on each new link
+CREATE INDEX outbox_keysets ON outbox (conn, seq) WHERE kind = 'peer.keyset';   -- after a change of keys each comparison looks at them
 
 -- Which of our numbers the peer has confirmed: a set, closed only by the peer's
 -- signed word, or with the connection. See docs/decisions/0020.
