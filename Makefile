@@ -25,10 +25,16 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 # check vets everything. A program with the race detector would sleep for a second before it exits; shims are such programs.
 LONGEST = ./cmd/spawnmesh ./spoke ./store/backlog ./internal/meshtest ./hub ./store ./store/postgres ./spoke/supervisor ./federation/transport
 UNWATCHED = encoding/json encoding/base64 github.com/nats-io/nats-server/v2/... github.com/klauspost/compress/... github.com/minio/highwayhash
-test: ## pass all tests, with the race detector
+RACE = -race -gcflags='crypto/internal/fips140/...=-race=false' $(UNWATCHED:%=-gcflags='%=-race=false -l') -vet=off -p 3 -timeout 45m
+test: ## pass the tests, with the race detector: each promise once, under 10 minutes on two cores once compiled
 	@DATABASE_URL= scripts/ensure-postgres
 	@scripts/ensure-cc
-	@CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go run ./scripts/gotest -race -gcflags='crypto/internal/fips140/...=-race=false' $(UNWATCHED:%=-gcflags='%=-race=false -l') -vet=off -p 3 -timeout 45m $(LONGEST) ./...
+	@CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 go run ./scripts/gotest -quick $(RACE) $(LONGEST) ./...
+
+test-long: ## the tests that scripts/gotest/long.txt names, which test leaves out or makes smaller: about 15 minutes
+	@DATABASE_URL= scripts/ensure-postgres
+	@scripts/ensure-cc
+	@CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 SPAWNMESH_LONG=1 go run ./scripts/gotest -long $(RACE)
 
 # Node is no prerequisite of "make test": what needs it has a build tag, and .ci/run calls this where node is.
 test-js: ## the spoke in JavaScript keeps the protocol, and broken ones are found (needs node 20 and npm)
@@ -44,12 +50,12 @@ short: ## the quick tests and one walk through the mesh, under a minute once com
 	@go run ./scripts/gotest -count=1 -run '^TestTheReadmeByHand$$' ./cmd/spawnmesh
 
 MODULES = store/peers internal/bench/peers scripts/plots
-check: ## what CI runs: formatting, vet, staticcheck, build without cgo, tests
+check: ## what CI runs: formatting, vet, staticcheck, build without cgo, all tests
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these'; exit 1; }
 	go vet ./...
 	go vet -tags crashpoints ./...
 	for m in $(MODULES); do (cd $$m && go vet ./... && go build -o /dev/null ./...) || exit 1; done
-	@$(MAKE) --no-print-directory lint generated build test test-modules
+	@$(MAKE) --no-print-directory lint generated build test test-long test-modules
 
 test-modules: ## the tests of the modules of their own: peers and plots
 	@DATABASE_URL= scripts/ensure-postgres
@@ -160,4 +166,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-long test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run

@@ -72,7 +72,7 @@ func result(t testing.TB, m *meshtest.Mesh, id string) (r commands.Result) {
 // make chaos lets 300 MB wait.
 func TestALongOutage(t *testing.T) {
 	t.Parallel()
-	bytes := scale.Of(t, "SPAWNMESH_OUTAGE_BYTES", 10_000_000)
+	bytes := scale.Larger(t, "SPAWNMESH_OUTAGE_BYTES", 3_000_000, 10_000_000)
 	m := talkative(output.Bounds{Agent: 1 << 30}).Start(t, "attic")
 	s, gate := m.Spokes["attic"], filepath.Join(t.TempDir(), "open")
 	id := m.Spawn(t, "attic", gated(gate, fmt.Sprintf("head -c %d /dev/zero", bytes))...)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
 // jobsOf reads a file of jobs as spawn -f does, with flags beside it.
@@ -215,17 +216,18 @@ func TestJobsWithTooManyKeys(t *testing.T) {
 func TestJobsThatAreTooMany(t *testing.T) {
 	t.Parallel()
 	read := func(text string) (*jobFile, error) { return (&app{in: strings.NewReader(text)}).readJobs("-") }
-	docs, err := parseJobs([]byte(strings.Repeat("a: 1\n---\n", 40_000))) // minutes, were it the square of their number
+	n := scale.Larger(t, "SPAWNMESH_JOBS", 11_000, 40_000)
+	docs, err := parseJobs([]byte(strings.Repeat("a: 1\n---\n", n))) // minutes of 40,000, were it the square of their number
 	require.NoError(t, err)
-	require.Len(t, docs, 40_001)
+	require.Len(t, docs, n+1)
 	for name, text := range map[string]string{"entries": "jobs:\n" + strings.Repeat("-\n", 1_000_000), "words": "argv: [" + strings.Repeat("a,", 1_000_000) + "]", "documents": strings.Repeat("a: 1\n---\n", 200_000)} {
 		_, err := read(text)
 		require.ErrorContains(t, err, "there is more here than jobs need", name)
 	}
-	f, err := read("jobs:\n" + strings.Repeat("-\n", 100_000))
+	f, err := read("jobs:\n" + strings.Repeat("-\n", n))
 	require.NoError(t, err)
 	require.Len(t, f.wrong, 1)
-	require.ErrorContains(t, f.wrong[0], "100000 jobs, limit 10000")
+	require.ErrorContains(t, f.wrong[0], fmt.Sprint(n)+" jobs, limit 10000")
 }
 
 // What many jobs bring is in memory once, and has an end.

@@ -25,7 +25,7 @@ import (
 func TestTwentyAgentsOverTwentyRestarts(t *testing.T) {
 	t.Parallel()
 	const agents = 20
-	restarts := scale.Of(t, "SPAWNMESH_RESTARTS", 20)
+	restarts := scale.Larger(t, "SPAWNMESH_RESTARTS", 3, 20)
 	m := startMesh(t, "--slots", strconv.Itoa(agents))
 	tr, end := newTrace(t), newGate(t)
 	ids := make([]string, agents)

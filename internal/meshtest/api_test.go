@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/node"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
 // A described API is the document of a running instance, and who asks it.
@@ -93,14 +93,7 @@ func (d described) ask(t *testing.T, method, path, kind, body string) (int, []by
 // which half are nonsense, is one that the document knows, and none is a defect.
 func TestTheAPIIsWhatItsDocumentSays(t *testing.T) {
 	t.Parallel()
-	rounds, seed := 400, uint64(time.Now().UnixNano())
-	if n, err := strconv.Atoi(os.Getenv("SPAWNMESH_API_REQUESTS")); err == nil {
-		rounds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("SPAWNMESH_API_SEED"), 10, 64); err == nil {
-		seed = n
-	}
-	t.Logf("seed %d: SPAWNMESH_API_SEED=%d repeats the requests", seed, seed)
+	rounds, seed := scale.Larger(t, "SPAWNMESH_API_REQUESTS", 150, 400), scale.Seed(t, "SPAWNMESH_API_SEED")
 	m := Start(t, "attic")
 	task := m.Noop(t, "attic")
 	m.Wait(t, task)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
 // raising is a trigger in the tables that every order and every message is written to, which answers as the server does
@@ -57,7 +58,7 @@ func (i *Instance) alter(t *testing.T, statements []string, ends bool) {
 // with the peer; and all goes on by itself with the database.
 func TestAFailingDatabaseTakesNothing(t *testing.T) {
 	t.Parallel()
-	for name, f := range failures {
+	for name, f := range scale.SomeCases(t, 1, failures) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := Start(t, "attic")

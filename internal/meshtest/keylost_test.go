@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -18,7 +19,7 @@ import (
 func TestWhoIsRestoredToBeforeANewKeyOfItsPeerLearnsIt(t *testing.T) {
 	t.Parallel()
 	revoke := store.KeyChange{Revoke: "current", Reason: "the disk was copied"}
-	for name, c := range map[string]keyLoss{
+	for name, c := range scale.SomeCases(t, 2, map[string]keyLoss{
 		"a spoke, rotated":          {"attic", []store.KeyChange{{}}, false},
 		"a spoke, rotated twice":    {"attic", []store.KeyChange{{}, {}}, false},
 		"a spoke, revoked":          {"attic", []store.KeyChange{{}, revoke}, false},
@@ -26,7 +27,7 @@ func TestWhoIsRestoredToBeforeANewKeyOfItsPeerLearnsIt(t *testing.T) {
 		"a spoke, revoked long ago": {"attic", []store.KeyChange{revoke}, true},
 		"a hub, rotated":            {"hub", []store.KeyChange{{}}, false},
 		"a hub, revoked long ago":   {"hub", []store.KeyChange{revoke}, true},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.happens(t, Plan{Lease: time.Minute}.Start(t, "attic")) // an agent outlives what two keys take to be told

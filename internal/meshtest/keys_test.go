@@ -59,7 +59,7 @@ func TestKeysOfBothSidesAreRotatedUnderLoad(t *testing.T) {
 	attic := m.Spokes["attic"]
 	rotate := func(i *Instance) func() { return func() { i.change(t, store.KeyChange{}) } }
 
-	n := scale.Of(t, "SPAWNMESH_KEY_LOAD", 300)
+	n := scale.Larger(t, "SPAWNMESH_KEY_LOAD", 60, 300)
 	tasks := m.load(t, "attic", n, map[int]func(){n / 4: rotate(m.Hub.Instance), n / 2: rotate(attic.Instance), 3 * n / 4: rotate(m.Hub.Instance)})
 
 	for _, id := range tasks {
@@ -93,7 +93,7 @@ func TestAKeyIsRevokedUnderLoad(t *testing.T) {
 		return func() { i.change(t, store.KeyChange{Revoke: "current", Reason: "the disk was copied"}) }
 	}
 
-	n := scale.Of(t, "SPAWNMESH_KEY_LOAD", 200)
+	n := scale.Larger(t, "SPAWNMESH_KEY_LOAD", 40, 200)
 	tasks := m.load(t, "attic", n, map[int]func(){n * 3 / 8: revoke(m.Hub.Instance), n * 5 / 8: revoke(attic.Instance)})
 
 	for _, id := range tasks {

@@ -214,11 +214,15 @@ type restore struct {
 }
 
 // restores are all of them with SPAWNMESH_RESTORES=1. Otherwise they are each
-// disaster at three points, and each point, as a seed has it.
+// disaster at one point, as a seed has it, and in make test-long each at three, and each point.
 func restores(t *testing.T) []restore {
 	var list []restore
 	choice := rand.New(rand.NewPCG(scale.Seed(t, "SPAWNMESH_RESTORE_SEED"), 0))
 	all := scale.Of(t, "SPAWNMESH_RESTORES", 0) == 1
+	more := 0 // points after the one that a disaster begins with
+	if scale.Long() {
+		more = 2
+	}
 	at := slices.Sorted(maps.Keys(points))
 	choice.Shuffle(len(at), func(i, j int) { at[i], at[j] = at[j], at[i] })
 	for i, what := range slices.Sorted(maps.Keys(disasters)) {
@@ -231,7 +235,7 @@ func restores(t *testing.T) []restore {
 				since = since[one : one+1]
 			}
 			for _, n := range since {
-				if all || j >= i && j <= i+2 {
+				if all || j >= i && j <= i+more {
 					list = append(list, restore{what, point, n})
 				}
 			}

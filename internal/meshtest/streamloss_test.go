@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 )
 
 // oldStore makes a store of messages as earlier versions kept it, in files.
@@ -54,7 +55,7 @@ func TestTheStoreOfMessagesIsExpendable(t *testing.T) {
 			require.NoError(t, os.WriteFile(block, change(raw), 0o600))
 		}
 	}
-	for name, tt := range map[string]struct {
+	for name, tt := range scale.SomeCases(t, 1, map[string]struct {
 		plant func(t *testing.T, dir string)
 		told  int
 	}{
@@ -68,7 +69,7 @@ func TestTheStoreOfMessagesIsExpendable(t *testing.T) {
 		"an old copy back":                           {func(t *testing.T, dir string) { copied(t, dir, old) }, 1},
 		"an old copy, where the server looks for it": {func(t *testing.T, dir string) { copied(t, filepath.Join(dir, "run"), old) }, 1},
 		"an old copy, where nobody looks for it":     {func(t *testing.T, dir string) { copied(t, dir, filepath.Join(old, "jetstream")) }, 0},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			m := Start(t, "attic")
 			m.Stop(t, "attic")

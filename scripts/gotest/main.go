@@ -1,5 +1,7 @@
 // Command gotest runs "go test" with its arguments and shows how far it is: a line for each package as it ends, in any
 // order, what failed, and now and then what is still running. Its exit code is go test's.
+//
+// With -quick before them it leaves out the tests that long.txt names, with -long it runs those alone.
 package main
 
 import (
@@ -29,6 +31,10 @@ func main() {
 func run(args []string, out, errOut io.Writer) (int, error) {
 	// An interrupt is for go test, which is in the same process group; we show what it still says.
 	signal.Ignore(os.Interrupt)
+	args, err := divide(args)
+	if err != nil {
+		return 0, err
+	}
 	total, err := count(args, errOut)
 	if err != nil {
 		return 0, err

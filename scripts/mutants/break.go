@@ -88,7 +88,7 @@ func goTest(ctx context.Context, root, flag, pkg string, tests []string) (string
 	within := patience * time.Duration(len(tests))
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout", within.String(), "-run", "^("+strings.Join(tests, "|")+")$", pkg)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), histories, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+flag))
+	cmd.Env = append(os.Environ(), histories, "SPAWNMESH_LONG=1", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" "+flag))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for us
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.CombinedOutput()

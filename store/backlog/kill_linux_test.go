@@ -31,7 +31,7 @@ import (
 // SPAWNMESH_KILL_ROUNDS asks for more kills.
 func TestKillsWhileClaiming(t *testing.T) {
 	t.Parallel()
-	rounds := scale.Of(t, "SPAWNMESH_KILL_ROUNDS", 6)
+	rounds := scale.Larger(t, "SPAWNMESH_KILL_ROUNDS", 3, 6)
 	seed := scale.Seed(t, "SPAWNMESH_KILL_SEED")
 	f := newFray(t, seed)
 	for range rounds {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -31,7 +32,7 @@ func TestAListByLabelsIsBounded(t *testing.T) {
 		}
 		all := l.pages(t, store.MirrorTerms{})
 		require.Len(t, all, 20_000)
-		for text, fits := range map[string]func(commands.Labels) bool{
+		for text, fits := range scale.SomeCases(t, 4, map[string]func(commands.Labels) bool{
 			"app=web":                               func(m commands.Labels) bool { return m["app"] == "web" },
 			"app=rare":                              func(m commands.Labels) bool { return m["app"] == "rare" },
 			"app=web,n=3,n":                         func(m commands.Labels) bool { return m["app"] == "web" && m["n"] == "3" },
@@ -45,7 +46,7 @@ func TestAListByLabelsIsBounded(t *testing.T) {
 			"canary!=":                              func(m commands.Labels) bool { _, canary := m["canary"]; return !canary },
 			"none":                                  func(commands.Labels) bool { return false },
 			"!canary,app!=rare,n!=1":                func(m commands.Labels) bool { _, c := m["canary"]; return !c && m["app"] != "rare" && m["n"] != "1" },
-		} {
+		}) {
 			s, err := commands.ParseSelector(text)
 			require.NoError(t, err)
 			for _, terms := range []store.MirrorTerms{{}, {Open: true}, {Spoke: "shed"}, {Spoke: "attic", Open: true}} {

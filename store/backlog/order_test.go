@@ -176,7 +176,7 @@ func tell(_ context.Context, tx *store.Tx, list []backlog.Moved) error {
 // waits for the others in one order, so nobody is given up by the server.
 func TestNobodyWaitsInACircle(t *testing.T) {
 	t.Parallel()
-	meetings := scale.Of(t, "SPAWNMESH_MEETINGS", 40)
+	meetings := scale.Larger(t, "SPAWNMESH_MEETINGS", 8, 40)
 	s := storetest.OpenSide(t, storetest.URL(t), 1, 2, 20)
 	s.Meet(t, store.Obeys)
 	e := &encounter{side: &side{s, backlog.Open(s.DB, tell)}, conn: s.Conn.ID}
