@@ -93,7 +93,7 @@ func (s *Spoke) reopenDoor(ctx context.Context, r *run) {
 	if timeout := s.Policy.Now().Timeout(r.spec.Timeout()); timeout > 0 && r.since != 0 {
 		r.until = time.Now().Add(timeout - supervisor.Boottime().Sub(r.since))
 	}
-	err := s.recallSecrets(r)
+	err := s.recallSecrets(ctx, r)
 	if err == nil {
 		err = s.openDoor(r, r.knownWork())
 	}
@@ -103,7 +103,12 @@ func (s *Spoke) reopenDoor(ctx context.Context, r *run) {
 }
 
 // recallSecrets finds out what the agent of an attempt that goes on must not say.
-func (s *Spoke) recallSecrets(r *run) error {
+func (s *Spoke) recallSecrets(ctx context.Context, r *run) error {
+	order, err := s.orderOf(ctx, r)
+	if err != nil {
+		return err
+	}
+	r.spec, r.outline = order, false
 	env, err := s.environmentOf(r)
 	if err != nil {
 		return fmt.Errorf("opening the values of its order: %w", err)

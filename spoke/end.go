@@ -20,8 +20,13 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	}
 	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)},
 		Stdout: describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())}
-	if e.Outcome == commands.AttemptFailed && x.Outcome == supervisor.Exited && s.Policy.Now().MetLimit(r.spec.Argv, e.Stdout.Tail, e.Stderr.Tail) {
-		e.Outcome = commands.Parked
+	if e.Outcome == commands.AttemptFailed && x.Outcome == supervisor.Exited {
+		switch met, err := s.metLimit(ctx, r, e); {
+		case err != nil:
+			return // the next process finds the exit record
+		case met:
+			e.Outcome = commands.Parked
+		}
 	}
 	e.Exit.Breach, e.Why = breachOf(x)
 	s.endedByOverrun(ctx, r, x.Reason, &e)

@@ -13,47 +13,49 @@ import (
 
 // A run is one claim that this process works on.
 type run struct {
-	fence   backlog.Fence // as claimed; a kill's fence comes with the kill
-	spec    commands.Spawn
-	dir     string
-	policy  string          // version that let it start; "" = not known
-	level   string          // of isolation that it was started at; "" = not known
-	user    supervisor.User // of its agent; zero = it has none of its own, or none yet
-	before  bool            // an earlier process of this spoke began it
-	asked   backlog.Asked
-	asker   string // the connection that asked for it
-	state   commands.State
-	begun   bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
-	bootID  string // run of the kernel that its agent was started in; "" = not known
-	shim    supervisor.Shim
-	over    bool               // its end is recorded
-	start   *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
-	found   bool               // its directory was there before it was claimed
-	forgot  bool               // the database may not know what was done to it: it was restored from a backup since its agent began
-	later   bool               // an attempt after it has begun before that restore
-	from    time.Time          // when this process asked for its claim; zero = an earlier one did
-	ran     time.Time          // when its agent started, once it has ended; zero = it did not, or nobody knows
-	since   supervisor.Instant // no later than its claim was; 0 = not known
-	seen    time.Time          // when an earlier process last knew of its agent; zero = there was none
-	until   time.Time          // when it is ended at the latest; zero = never, or not known
-	work    string             // where its agent works
-	secrets []string           // that are taken out of what its agent says
-	door    *door.Door         // nil until it is open
-	keeps   sync.Mutex         // held while its agent's checkpoint changes: of two at once one would remove the file of the other
-	said    *backlog.Step      // what its agent has said of its progress last; nil = nothing
-	worded  bool               // its agent has said something of its own end, or has tried to, to this process
-	agent   *supervisor.Agent  // nil until started
-	adopted bool               // an earlier process started it
-	signs   signs              // of its agent
-	overrun overrun
-	left    []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
-	kills   chan backlog.KillRun
-	pausing bool          // its agent is to stand still
-	words   int           // how often that was said
-	turned  wait.Signal   // sent when it was
-	proven  chan struct{} // closed when its start is recorded, or could not be
-	lost    chan struct{} // closed when the fence no longer holds
-	leave   chan struct{} // closed when this process stops
+	fence    backlog.Fence // as claimed; a kill's fence comes with the kill
+	spec     commands.Spawn
+	outline  bool          // the spec is the outline of a [backlog.OpenAttempt]: see openOrder
+	estimate time.Duration // how long it is thought to take; 0 = nobody knows
+	dir      string
+	policy   string          // version that let it start; "" = not known
+	level    string          // of isolation that it was started at; "" = not known
+	user     supervisor.User // of its agent; zero = it has none of its own, or none yet
+	before   bool            // an earlier process of this spoke began it
+	asked    backlog.Asked
+	asker    string // the connection that asked for it
+	state    commands.State
+	begun    bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
+	bootID   string // run of the kernel that its agent was started in; "" = not known
+	shim     supervisor.Shim
+	over     bool               // its end is recorded
+	start    *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
+	found    bool               // its directory was there before it was claimed
+	forgot   bool               // the database may not know what was done to it: it was restored from a backup since its agent began
+	later    bool               // an attempt after it has begun before that restore
+	from     time.Time          // when this process asked for its claim; zero = an earlier one did
+	ran      time.Time          // when its agent started, once it has ended; zero = it did not, or nobody knows
+	since    supervisor.Instant // no later than its claim was; 0 = not known
+	seen     time.Time          // when an earlier process last knew of its agent; zero = there was none
+	until    time.Time          // when it is ended at the latest; zero = never, or not known
+	work     string             // where its agent works
+	secrets  []string           // that are taken out of what its agent says
+	door     *door.Door         // nil until it is open
+	keeps    sync.Mutex         // held while its agent's checkpoint changes: of two at once one would remove the file of the other
+	said     *backlog.Step      // what its agent has said of its progress last; nil = nothing
+	worded   bool               // its agent has said something of its own end, or has tried to, to this process
+	agent    *supervisor.Agent  // nil until started
+	adopted  bool               // an earlier process started it
+	signs    signs              // of its agent
+	overrun  overrun
+	left     []supervisor.Survivor // of it where there is no agent to ask: nobody can end them yet
+	kills    chan backlog.KillRun
+	pausing  bool          // its agent is to stand still
+	words    int           // how often that was said
+	turned   wait.Signal   // sent when it was
+	proven   chan struct{} // closed when its start is recorded, or could not be
+	lost     chan struct{} // closed when the fence no longer holds
+	leave    chan struct{} // closed when this process stops
 }
 
 // live is the set of attempts that this process works on.
@@ -65,13 +67,17 @@ type live struct {
 	all       map[*run]bool              // also those whose task has a later one in byTask
 	waiting   map[*run]chan backlog.Past // for what their hubs recall, without a process
 	looking   bool                       // for what hubs recall
+	ends      chan struct{}              // a place for each of those without a process whose end is being recorded: many may wait, and end at once
 	recalls   wait.Signal                // sent when what they wait for may have come
 	added     func()                     // called after each addition
 }
 
+// endsAtOnce bounds how many ends of attempts without a process are recorded at once, each with what it was ordered and what it has written last.
+const endsAtOnce = 64
+
 // newLive is a set without attempts.
 func newLive(added func()) live {
-	return live{byTask: map[string]*run{}, missed: map[string]missedPause{}, all: map[*run]bool{}, waiting: map[*run]chan backlog.Past{}, recalls: wait.NewSignal(), added: added}
+	return live{byTask: map[string]*run{}, missed: map[string]missedPause{}, all: map[*run]bool{}, waiting: map[*run]chan backlog.Past{}, recalls: wait.NewSignal(), ends: make(chan struct{}, endsAtOnce), added: added}
 }
 
 func (l *live) add(r *run) {

@@ -17,7 +17,7 @@ import (
 func liveRun() (*Spoke, *run) {
 	s := &Spoke{Log: slog.New(slog.DiscardHandler), board: &federation.Board{}}
 	s.live = newLive(func() {})
-	r := &run{fence: backlog.Fence{Task: "a", Attempt: 2}, spec: commands.Spawn{EstimateMS: 100}}
+	r := &run{fence: backlog.Fence{Task: "a", Attempt: 2}, estimate: 100 * time.Millisecond}
 	s.live.add(r)
 	return s, r
 }

@@ -25,16 +25,16 @@ type overrun struct {
 
 // overrunsAfter is how long after its start an attempt overruns; 0 = never.
 func (s *Spoke) overrunsAfter(r *run) time.Duration {
-	if r.spec.EstimateMS == 0 {
+	if r.estimate == 0 {
 		return 0
 	}
-	return r.spec.Estimate() + s.OverrunAfter
+	return r.estimate + s.OverrunAfter
 }
 
 // estimated reports whether any live attempt has an estimate.
 func (l *live) estimated() bool {
 	for _, r := range l.list() {
-		if r.spec.EstimateMS > 0 {
+		if r.estimate > 0 {
 			return true
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Spoke) tellOverrun(ctx context.Context, o backlog.Overrun) {
 		return
 	}
 	if r.overrun.warned.CompareAndSwap(false, true) {
-		s.Log.WarnContext(ctx, "an agent runs much longer than estimated; it is ended where it tells no progress", "id", o.Task, "attempt", o.Attempt, "estimate", commands.Lasting(r.spec.Estimate()))
+		s.Log.WarnContext(ctx, "an agent runs much longer than estimated; it is ended where it tells no progress", "id", o.Task, "attempt", o.Attempt, "estimate", commands.Lasting(r.estimate))
 		s.board.Beat()
 	}
 	if o.Over {
@@ -81,7 +81,7 @@ func (s *Spoke) tellOverrun(ctx context.Context, o backlog.Overrun) {
 // endedByOverrun makes a failure of the end of an attempt that was ended as it overran its estimate: it may run again as its order
 // says. One that ends well in the time that it was given has completed. The record tells of it, why, where the database has forgotten it.
 func (s *Spoke) endedByOverrun(ctx context.Context, r *run, why string, e *backlog.End) {
-	if e.Outcome != commands.AttemptKilled || r.spec.EstimateMS == 0 {
+	if e.Outcome != commands.AttemptKilled || r.estimate == 0 {
 		return
 	}
 	over, err := s.backlog.Overran(ctx, r.fence)

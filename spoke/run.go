@@ -93,23 +93,7 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		return
 	}
 	if agent == nil {
-		if !s.recalled(ctx, r) {
-			return
-		}
-		s.believe(ctx, r, exit)
-		if exit.Outcome == supervisor.NeverStarted && r.begun {
-			exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
-		}
-		if exit.Outcome == supervisor.Lost && r.found && !r.begun {
-			exit.Reason = fmt.Sprintf("the directory agents/%s/%d of attempt %d is there already, and this spoke did not make it: a backup was restored, or somebody made it; nothing was started", r.fence.Task, r.fence.Attempt, r.fence.Attempt)
-		}
-		if exit.Outcome == supervisor.Lost && !r.seen.IsZero() {
-			exit.Reason += fmt.Sprintf("; the spoke saw it last %s before it found this", commands.Lasting(max(time.Second, exit.EndedAt.Sub(r.seen).Round(time.Second))))
-		}
-		if !exit.StartedAt.IsZero() {
-			s.proveLater(ctx, r, nil)()
-		}
-		s.ended(ctx, r, *exit)
+		s.endTakenOver(ctx, r, exit)
 		return
 	}
 	s.live.running(r, agent)
@@ -125,6 +109,33 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 		s.live.kill(k)
 	}
 	s.follow(ctx, r, agent)
+}
+
+// endTakenOver records the end of an attempt that was taken over, and that has no process any more, when its hub has said what it recalls.
+func (s *Spoke) endTakenOver(ctx context.Context, r *run, exit *supervisor.Exit) {
+	if !s.recalled(ctx, r) {
+		return
+	}
+	select {
+	case s.live.ends <- struct{}{}:
+		defer func() { <-s.live.ends }()
+	case <-r.leave:
+		return
+	}
+	s.believe(ctx, r, exit)
+	if exit.Outcome == supervisor.NeverStarted && r.begun {
+		exit.Outcome, exit.Reason = supervisor.Lost, "it had started, and nothing of it is left here: was a backup restored?"
+	}
+	if exit.Outcome == supervisor.Lost && r.found && !r.begun {
+		exit.Reason = fmt.Sprintf("the directory agents/%s/%d of attempt %d is there already, and this spoke did not make it: a backup was restored, or somebody made it; nothing was started", r.fence.Task, r.fence.Attempt, r.fence.Attempt)
+	}
+	if exit.Outcome == supervisor.Lost && !r.seen.IsZero() {
+		exit.Reason += fmt.Sprintf("; the spoke saw it last %s before it found this", commands.Lasting(max(time.Second, exit.EndedAt.Sub(r.seen).Round(time.Second))))
+	}
+	if !exit.StartedAt.IsZero() {
+		s.proveLater(ctx, r, nil)()
+	}
+	s.ended(ctx, r, *exit)
 }
 
 // leaveOrRemove takes an ended attempt out of the live ones. One that goes on

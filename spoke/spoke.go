@@ -133,7 +133,7 @@ func (s *Spoke) Wanted(ctx context.Context) (bool, error) {
 	}) {
 		return err == nil, err
 	}
-	open, err := s.backlog.OpenAttempts(ctx, s.owner())
+	open, err := s.backlog.OpenAttempts(ctx, s.owner(), nil, "")
 	return len(open) > 0, err
 }
 

@@ -114,7 +114,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 		s.ready.more.Store(false) // what comes now sends a signal
 	}
 	for _, c := range list {
-		r := &run{fence: c.Fence, spec: c.Spec, dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
+		r := &run{fence: c.Fence, spec: c.Spec, estimate: c.Spec.Estimate(), dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		r.found = !r.begun && exists(r.dir)
 		r.forgot = (r.begun || r.found) && s.backlog.Restored()
@@ -221,18 +221,13 @@ func (s *Spoke) renewOnce(ctx context.Context) error {
 // whose answer was lost. Only the goroutine that claims may call it. Each has its
 // slot before anything new is claimed.
 func (s *Spoke) reconcile(ctx, late context.Context) error {
-	open, err := s.backlog.OpenAttempts(ctx, s.owner())
+	open, err := s.openAttempts(ctx)
 	if err != nil {
 		return err
 	}
-	taken := 0
 	for _, o := range open {
 		s.backlog.TakenOver(o.Fence.Task, o.Fence.Attempt)
-		if r := s.live.get(o.Fence.Task); r != nil && r.fence.Attempt == o.Fence.Attempt {
-			continue
-		}
-		taken++
-		r := &run{fence: o.Fence, spec: o.Spec, dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, forgot: o.Forgot, bootID: o.BootID,
+		r := &run{fence: o.Fence, spec: o.Outline, outline: true, estimate: o.Outline.Estimate(), dir: s.attemptDir(o.Fence), asked: o.Asked, asker: o.Conn, state: commands.Claimed, begun: o.Started, forgot: o.Forgot, bootID: o.BootID,
 			shim: supervisor.Shim{Pid: o.Shim.Pid, Start: uint64(o.Shim.Start), Cgroup: o.Shim.Cgroup}, since: supervisor.Boottime().Add(-o.Age)}
 		if o.Started { // else nobody has seen its agent
 			r.seen = o.Renewed
@@ -240,14 +235,35 @@ func (s *Spoke) reconcile(ctx, late context.Context) error {
 		s.live.add(r)
 		s.attempts.Go(func() { s.takeOver(late, r) })
 	}
-	if s.unsure = false; taken > 0 {
+	if s.unsure = false; len(open) > 0 {
 		if err := s.recallSteps(ctx); err != nil {
 			s.Log.ErrorContext(ctx, "taking over what agents have said; the hub learns it when they say more", "err", err)
 		}
-		s.Log.InfoContext(ctx, "taking over open attempts", "count", taken)
+		s.Log.InfoContext(ctx, "taking over open attempts", "count", len(open))
 		return s.followPauses(ctx)
 	}
 	return nil
+}
+
+// openAttempts returns the open attempts that nobody follows here.
+func (s *Spoke) openAttempts(ctx context.Context) (open []backlog.OpenAttempt, err error) {
+	var followed []backlog.Fence
+	for _, r := range s.live.list() {
+		followed = append(followed, r.fence)
+	}
+	for after := ""; ; after = open[len(open)-1].Fence.Task {
+		page, err := s.backlog.OpenAttempts(ctx, s.owner(), followed, after)
+		if err != nil {
+			return nil, err
+		}
+		if open = append(open, page...); len(page) < backlog.OpenPage {
+			break
+		}
+	}
+	for _, f := range followed {
+		s.backlog.TakenOver(f.Task, f.Attempt)
+	}
+	return open, nil
 }
 
 // adopt finds out what became of an attempt: its agent, or its exit with nothing

@@ -24,9 +24,9 @@ import (
 // begun is what this process knows of such attempts. Where the database was never restored it is empty.
 type begun struct {
 	restored atomic.Bool
-	mu       sync.Mutex      // guards what follows
-	last     map[string]int  // the last attempt of a task, as this host has found it
-	opened   map[string]bool // tasks whose attempts were opened, or are about to be, and that nobody has taken over yet
+	mu       sync.Mutex     // guards what follows
+	last     map[string]int // the last attempt of a task, as this host has found it
+	opened   map[string]int // the attempts of tasks that were opened, or are about to be, and that nobody has taken over yet
 }
 
 // Restored reports whether this database was ever restored from a backup, as far as is known.
@@ -110,7 +110,9 @@ func (b *Backlog) Opened() bool {
 func (b *Backlog) TakenOver(task string, attempt int) {
 	b.begun.mu.Lock()
 	defer b.begun.mu.Unlock()
-	delete(b.begun.opened, task)
+	if b.begun.opened[task] <= attempt {
+		delete(b.begun.opened, task)
+	}
 	if b.begun.last[task] <= attempt {
 		delete(b.begun.last, task)
 	}
@@ -127,14 +129,14 @@ func (g *begun) found(tasks []string) []int {
 	return list
 }
 
-func (g *begun) open(tasks []string) {
+func (g *begun) open(tasks []string, last map[string]int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.opened == nil {
-		g.opened = map[string]bool{}
+		g.opened = map[string]int{}
 	}
 	for _, task := range tasks {
-		g.opened[task] = true
+		g.opened[task] = last[task]
 	}
 }
 
@@ -156,7 +158,7 @@ func (b *Backlog) openBegun(ctx context.Context, tx *store.Tx, tasks []string) (
 		return nil, err
 	}
 	before := attemptsBefore(list, last)
-	b.begun.open(list)
+	b.begun.open(list, last)
 	tx.Queue(statement("unpark"), list, MainWorkspace, "self", "task.resumed", wentOn, aside)
 	tx.Queue(statement("bring_forward"), list, before)
 	tx.Queue(statement("open_begun"), list, DefaultLease)

@@ -110,7 +110,7 @@ func TestAWordAboutWhatBeganIsAboutItsAttempt(t *testing.T) {
 				w.say(s, r)
 
 				require.True(t, s.backlog.Opened())
-				open, err := s.backlog.OpenAttempts(t.Context(), string(s.Self()))
+				open, err := s.backlog.OpenAttempts(t.Context(), string(s.Self()), nil, "")
 				require.NoError(t, err)
 				require.Len(t, open, 1)
 				got := s.stood()

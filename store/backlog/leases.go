@@ -3,6 +3,7 @@ package backlog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,27 +44,42 @@ type OpenAttempt struct {
 	Age     time.Duration // since the claim, without what its agent stood still
 	Renewed time.Time     // the last time that its lease was
 	Asked   Asked
-	Conn    string // who asked for it; "" = this instance
-	Spec    commands.Spawn
+	Conn    string         // who asked for it; "" = this instance
+	Outline commands.Spawn // its runtime, its times and its trace; the rest, which may be large, is in [Backlog.Order]
 }
 
-// OpenAttempts returns every attempt of owner that has not ended, of tasks that
-// the spoke runs.
-func (b *Backlog) OpenAttempts(ctx context.Context, owner string) (list []OpenAttempt, err error) {
+// OpenPage is how many attempts [Backlog.OpenAttempts] returns at most.
+const OpenPage = 100
+
+// OpenAttempts returns attempts of owner that have not ended, of tasks that the spoke runs, by their tasks: those above after, "" = from the
+// first one on. Those that are followed it leaves out. Fewer than [OpenPage] are the last ones.
+func (b *Backlog) OpenAttempts(ctx context.Context, owner string, followed []Fence, after string) (list []OpenAttempt, err error) {
+	f := fencesOf(followed, func(f Fence) Fence { return f })
 	err = b.db.Read(ctx, "reading the open attempts", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, statement("open_attempts"), owner)
+		rows, err := conn.Query(ctx, statement("open_attempts"), owner, f.task, f.attempt, after, OpenPage)
 		if err != nil {
 			return err
 		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (OpenAttempt, error) {
-			var a OpenAttempt
-			var spec []byte
-			if err := row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.Forgot, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Renewed, &a.Asked.Command, &a.Asked.Digest, &a.Conn, &spec); err != nil {
-				return a, err
-			}
-			return a, json.Unmarshal(spec, &a.Spec)
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a OpenAttempt, err error) {
+			return a, row.Scan(&a.Fence.Task, &a.Fence.Attempt, &a.Fence.Epoch, &a.Owner, &a.Started, &a.Forgot, &a.BootID, &a.Shim.Pid, &a.Shim.Start, &a.Shim.Cgroup, &a.Age, &a.Renewed, &a.Asked.Command, &a.Asked.Digest, &a.Conn,
+				&a.Outline.Runtime, &a.Outline.TimeoutMS, &a.Outline.EstimateMS, &a.Outline.Trace)
 		})
 		return err
 	})
 	return list, err
+}
+
+// Order returns what a task of the spoke is started with; of one that is gone it is empty.
+func (b *Backlog) Order(ctx context.Context, task string) (spec commands.Spawn, err error) {
+	err = b.db.Read(ctx, "opening an order", func(ctx context.Context, conn *pgxpool.Conn) error {
+		var text []byte
+		if err := conn.QueryRow(ctx, statement("order_of"), task).Scan(&text); err != nil {
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			return err
+		}
+		return json.Unmarshal(text, &spec)
+	})
+	return spec, err
 }

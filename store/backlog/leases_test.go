@@ -63,7 +63,7 @@ func TestWhatAnOpenAttemptMayHaveForgotten(t *testing.T) {
 	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
 	old := s.started()
 	forgot := func() map[string]bool {
-		open, err := s.backlog.OpenAttempts(t.Context(), string(s.Self()))
+		open, err := s.backlog.OpenAttempts(t.Context(), string(s.Self()), nil, "")
 		require.NoError(t, err)
 		is := map[string]bool{}
 		for _, a := range open {

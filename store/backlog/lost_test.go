@@ -128,7 +128,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Order", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.OverrunOf", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 

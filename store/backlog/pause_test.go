@@ -262,7 +262,7 @@ func TestTheAgeOfAnAttemptHasNoPauses(t *testing.T) {
 	here := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}
 	f := here.started()
 	age := func() time.Duration {
-		list, err := s.backlog.OpenAttempts(t.Context(), string(s.DB.Self()))
+		list, err := s.backlog.OpenAttempts(t.Context(), string(s.DB.Self()), nil, "")
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		return list[0].Age.Round(time.Minute)

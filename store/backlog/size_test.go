@@ -174,7 +174,10 @@ func (l *large) readers() map[string]func(context.Context) error {
 			_, err := l.backlog.Agent(ctx, commands.ShortID(l.id(10)))
 			return err
 		},
-		"open attempts":                       func(ctx context.Context) error { _, err := l.backlog.OpenAttempts(ctx, "worker-1"); return err },
+		"open attempts": func(ctx context.Context) error {
+			_, err := l.backlog.OpenAttempts(ctx, "worker-1", nil, "")
+			return err
+		},
 		"a kill that is under way":            func(ctx context.Context) error { _, _, err := l.backlog.PendingKill(ctx, l.id(30)); return err },
 		"what hubs are told":                  func(ctx context.Context) error { _, err := l.backlog.ForHubs(ctx); return err },
 		"output to be sent":                   func(ctx context.Context) error { _, err := l.backlog.UnsentOutput(ctx); return err },

@@ -30,13 +30,19 @@ SELECT task::text, attempt, epoch FROM leases
 WHERE sweep_at <= statement_timestamp() AND until <= statement_timestamp() AND owner <> $1 ORDER BY sweep_at LIMIT $2 FOR UPDATE SKIP LOCKED
 
 -- After a restore an attempt that has not started as far as is known may have, and so may one that was claimed since: its directory was there.
+-- Of what they were ordered it has the little that following them takes. Not those of $2 with the numbers $3; the first $5 of tasks above $4.
 -- name: open_attempts
 SELECT l.task::text, l.attempt, l.epoch, l.owner, l.started_at IS NOT NULL,
     l.forgot OR l.started_at IS NULL AND (SELECT era > 0 FROM audit_tree), coalesce(s.boot_id, ''), coalesce(s.shim_pid, 0), coalesce(s.shim_start, 0), coalesce(s.cgroup, ''), clock_timestamp() - l.claimed_at - l.stood - CASE WHEN l.paused AND l.paused_at IS NOT NULL THEN clock_timestamp() - l.paused_at ELSE '0' END, l.renewed_at,
-    coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''), b.spec
+    coalesce(t.command::text, ''), coalesce(encode(t.command_digest, 'hex'), ''), coalesce(t.conn::text, ''),
+    coalesce(o.runtime, ''), coalesce(o.timeout_ms, 0), coalesce(o.estimate_ms, 0), coalesce(o.trace, '')
 FROM leases l JOIN tasks t ON t.id = l.task JOIN task_bodies b ON b.task = l.task
-LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt
-WHERE l.owner = $1 AND b.spec IS NOT NULL ORDER BY l.claimed_at
+LEFT JOIN sessions s ON s.task = l.task AND s.attempt = l.attempt, jsonb_to_record(b.spec) AS o (runtime text, timeout_ms bigint, estimate_ms bigint, trace text)
+WHERE l.owner = $1 AND b.spec IS NOT NULL AND (l.task, l.attempt) NOT IN (SELECT * FROM unnest($2::uuid[], $3::int[]))
+    AND l.task > coalesce(nullif($4::text, ''), '00000000-0000-0000-0000-000000000000')::uuid ORDER BY l.task LIMIT $5
+
+-- name: order_of
+SELECT spec FROM task_bodies WHERE task = $1
 
 -- Of leases that are held.
 -- name: mark_started
