@@ -59,6 +59,7 @@ type Cursor struct {
 	oldest int64         // lowest number that was still open at the last resend
 	wait   time.Duration // between two resends
 	due    time.Time     // of the next resend; zero = nothing that was sent is open
+	again  int64         // number up to which a round of resends has come; 0 = none is under way
 	sent   time.Time     // when Next returned something last
 }
 
@@ -187,25 +188,21 @@ func (c *Cursor) Rewind() {
 }
 
 // Again returns messages that were sent a while ago and that the peer's database
-// has not confirmed, once their time has come.
+// has not confirmed, once their time has come. It goes through all of them by turns: what
+// stays open keeps nothing behind it from coming again.
 func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.due.IsZero() || time.Now().Before(c.due) {
 		return nil, nil
 	}
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
-		c.conn, 0, c.last, RelayBatch, resendFirst, signing.Skew)
+	list, err := c.overdue(ctx)
 	if err != nil {
 		return nil, err
 	}
 	relabel(list)
-	oldest := int64(0)
-	if len(list) > 0 {
-		oldest = list[0].Seq
-	}
-	c.resent(oldest)
-	if oldest == 0 && time.Since(c.sent) > resendFirst {
+	c.resent(list)
+	if len(list) == 0 && time.Since(c.sent) > resendFirst {
 		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1) // by a clock that was set back they are new
 		if err != nil {
 			return nil, err
@@ -217,6 +214,17 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	return list, nil
 }
 
+// overdue reads on behind what was sent again last. Behind the last one it begins anew.
+func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
+		c.conn, c.again+1, c.last, RelayBatch, resendFirst, signing.Skew)
+	if err == nil && len(list) == 0 && c.again > 0 {
+		c.again = 0
+		return c.overdue(ctx)
+	}
+	return list, err
+}
+
 // relabel gives copies of messages ids of their own for the message server, which
 // would take them for repetitions of what it has lost or handed on already. The
 // envelope inside keeps its id.
@@ -226,15 +234,23 @@ func relabel(list []Outgoing) {
 	}
 }
 
-// resent sets the time of the next resend: later and later while the same
-// message stays the oldest.
-func (c *Cursor) resent(oldest int64) {
-	if oldest == 0 || oldest != c.oldest {
-		c.wait = resendFirst
-	} else {
+// resent sets the time of the next resend, after a batch of them. A round goes on
+// after resendFirst; the next one begins later and later while the same message stays the oldest.
+func (c *Cursor) resent(list []Outgoing) {
+	switch {
+	case c.again > 0: // the round goes on
+	case len(list) == 0 || list[0].Seq != c.oldest:
+		c.wait, c.oldest = resendFirst, 0
+		if len(list) > 0 {
+			c.oldest = list[0].Seq
+		}
+	default:
 		c.wait = min(2*c.wait, resendMost)
 	}
-	c.oldest, c.due = oldest, time.Now().Add(c.wait)
+	c.again, c.due = 0, time.Now().Add(c.wait)
+	if len(list) == RelayBatch {
+		c.again, c.due = list[len(list)-1].Seq, time.Now().Add(resendFirst)
+	}
 }
 
 func (db *DB) outgoing(ctx context.Context, sql string, args ...any) ([]Outgoing, error) {

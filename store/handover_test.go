@@ -192,6 +192,45 @@ func TestAMessageIsSentAgainThoughTheClockWasSetBack(t *testing.T) {
 	require.True(t, p.Hub.Out.Due().IsZero(), "nothing is open")
 }
 
+// Messages that stay open, as of tasks that the peer's host cannot judge now, keep no other from being sent again. One round goes through all,
+// and the next one comes later.
+func TestWhatStaysOpenKeepsNothingFromComingAgain(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	const behind = 10
+	question(t, p.Hub, store.RelayBatch+behind)
+	for len(numbers(t, p.Hub.Out)) > 0 {
+	}
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at - interval '1 hour'`))
+	again := func() (list []int64, began time.Time) {
+		store.OverdueForTest(p.Hub.Out)
+		began = time.Now()
+		out, err := p.Hub.Out.Again(t.Context())
+		require.NoError(t, err)
+		for _, o := range out {
+			list = append(list, o.Seq)
+		}
+		return list, began
+	}
+	for round := range 3 {
+		first, _ := again()
+		require.Len(t, first, store.RelayBatch)
+		require.EqualValues(t, 1, first[0])
+		require.False(t, p.Hub.Out.Due().After(time.Now().Add(30*time.Second)), "the round goes on as soon as it may")
+		second, began := again()
+		require.Len(t, second, behind)
+		require.EqualValues(t, store.RelayBatch+1, second[0])
+		if round > 0 {
+			require.False(t, p.Hub.Out.Due().Before(began.Add(time.Minute)), "the next one waits longer")
+		}
+	}
+	first, _ := again()
+	require.Len(t, first, store.RelayBatch)
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = int8multirange(int8range($1, $2))`, store.RelayBatch+1, store.RelayBatch+behind+1))
+	first, _ = again()
+	require.Len(t, first, store.RelayBatch, "where nothing is left behind, it begins anew at once")
+}
+
 // Whether a commit without an answer has happened, and what it sent, only the table knows for certain.
 func TestACommitWithoutAnAnswerIsReadFromTheTable(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,7 @@ func goOnAbove(ctx context.Context, tx *Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE sequences SET last = $2::bigint + $3, base = $2 WHERE conn = $1`, n.conn, base, anew); err != nil {
 			return fmt.Errorf("going on above the numbers that may have been used: %w", err)
 		}
-		if err := recallAfter(ctx, tx, n.conn, n.last); err != nil {
+		if err := recallAfter(ctx, tx, n.conn, n.last, true); err != nil {
 			return err
 		}
 		if err := forgiveRecalled(ctx, tx, n.conn); err != nil {

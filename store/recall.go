@@ -20,9 +20,11 @@ import (
 const heldBy = "restore"
 
 // recallAfter has the peer asked what it was told after number last, and holds
-// back what it had asked for.
-func recallAfter(ctx context.Context, tx *Tx, conn string, last int64) error {
-	_, err := tx.Exec(ctx, `UPDATE sequences SET recall_from = CASE recall_from WHEN 0 THEN $2 ELSE least(recall_from, $2) END WHERE conn = $1`, conn, last+1)
+// back what it had asked for. With now this is the restore; else one that a comparison has found,
+// which is a new one where the peer is not asked already.
+func recallAfter(ctx context.Context, tx *Tx, conn string, last int64, now bool) error {
+	_, err := tx.Exec(ctx, `UPDATE sequences SET recall_from = CASE recall_from WHEN 0 THEN $2 ELSE least(recall_from, $2) END,
+		restored_at = CASE WHEN $3 OR recall_from = 0 THEN clock_timestamp() ELSE restored_at END WHERE conn = $1`, conn, last+1, now)
 	if err != nil {
 		return fmt.Errorf("noting that the peer is to be asked: %w", err)
 	}
@@ -36,9 +38,9 @@ func recallAfter(ctx context.Context, tx *Tx, conn string, last int64) error {
 }
 
 // RestoredAt is when this database was restored, where the peer of a connection was asked about it and has not answered to
-// the end; zero = nobody was, or a person has let go on what waits for that.
+// the end; zero = nobody was.
 func (tx *Tx) RestoredAt(ctx context.Context, conn string) (at time.Time, err error) {
-	err = tx.QueryRow(ctx, `SELECT since FROM freezes WHERE workspace = $2 AND scope = 'connection' AND target = $1::uuid::text AND actor = $3`, conn, Workspace, heldBy).Scan(&at)
+	err = tx.QueryRow(ctx, `SELECT restored_at FROM sequences WHERE conn = $1 AND recall_from > 0 AND restored_at IS NOT NULL`, conn).Scan(&at)
 	if err != nil && err != pgx.ErrNoRows {
 		return at, fmt.Errorf("looking for the restore of this database: %w", err)
 	}

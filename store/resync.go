@@ -258,7 +258,7 @@ func (c *comparing) goOn(ctx context.Context, why string) error {
 	if h := c.theirs.Digest; h != nil && h.From > 0 {
 		known = min(known, h.From-1) // behind it the histories part somewhere
 	}
-	if err := recallAfter(ctx, c.tx, c.conn, known); err != nil {
+	if err := recallAfter(ctx, c.tx, c.conn, known, false); err != nil {
 		return err
 	}
 	c.recalls = true

@@ -214,6 +214,7 @@ CREATE TABLE sequences (
     -- The peer is asked what it was told about tasks in messages of ours from this
     -- number on; 0 = nothing. Until it has said so, what it asked for is frozen.
     recall_from  bigint NOT NULL DEFAULT 0,
+    restored_at  timestamptz,                      -- when this side was restored from a backup last, as the peer was asked; null = never
     -- What the peer has said of tasks that are not known here, since the restore or since a person let it go on.
     recalled_unknown bigint NOT NULL DEFAULT 0,    -- how many it has named,
     recalled_lost    bigint NOT NULL DEFAULT 0,    -- and how many that are told to it as lost
