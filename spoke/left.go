@@ -61,6 +61,5 @@ func (s *Spoke) unjudged(ctx context.Context, m *store.Incoming, named *policy.N
 		m.Later = errors.New(fault)
 	}
 	m.Aside = fault
-	return commands.Refuse(commands.BadPath, "the directory or the program of this order cannot be opened on this spoke now").
-		Hinting("its host can say why; order it again later, or from another spoke")
+	return policy.Unopened()
 }

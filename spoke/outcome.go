@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -26,13 +28,12 @@ func (s *Spoke) notStarted(ctx context.Context, r *run, err error) {
 	s.finish(ctx, r, r.fence, e)
 }
 
+// couldNotStart is the end of an attempt whose agent did not start. A fault of the host can pass by itself, wherever it was met.
 func couldNotStart(err error) backlog.End {
 	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: commands.Clean(err.Error(), 1000)}}
-	if x, ok := errors.AsType[*supervisor.StartError](err); ok {
-		switch x.Reason {
-		case supervisor.NoResources, supervisor.HostFault, supervisor.LeaseOver:
-			e.Outcome = commands.Released // it can pass by itself
-		}
+	x, _ := errors.AsType[*supervisor.StartError](err)
+	if fault, _ := runtime.OfHost(err); fault || place.Fault(err) || x != nil && x.Reason == supervisor.LeaseOver {
+		e.Outcome = commands.Released
 	}
 	return e
 }

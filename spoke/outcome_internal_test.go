@@ -3,9 +3,11 @@ package spoke
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -41,5 +43,11 @@ func TestWhatCouldNotStart(t *testing.T) {
 		require.Contains(t, end.Exit.Error, "it did not")
 	}
 	require.Equal(t, commands.CouldNotStart, couldNotStart(errors.New("something else")).Outcome)
+	for errno, want := range map[error]commands.Outcome{ // wherever it is met: at the files of an attempt, at the door
+		unix.EMFILE: commands.Released, unix.ENOSPC: commands.Released, unix.EIO: commands.Released, unix.EEXIST: commands.CouldNotStart, unix.ENOENT: commands.CouldNotStart,
+	} {
+		err := fmt.Errorf("noting the policy of an attempt: %w", &os.PathError{Op: "open", Path: "/x", Err: errno})
+		require.Equal(t, want, couldNotStart(err).Outcome, "%v", errno)
+	}
 	require.Equal(t, "too many", withoutPath(fmt.Errorf("an attempt: %w", &supervisor.StartError{Path: "/srv/of an order", Text: "too many"})))
 }

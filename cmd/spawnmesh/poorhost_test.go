@@ -26,7 +26,7 @@ func TestHostsThatGiveLittle(t *testing.T) {
 		file   string   // of each of them below /proc,
 		has    string   // that has this
 	}{
-		"128 open files": {"ulimit -n 128", nil, "limits", `Max open files +128 +128 `},
+		"64 open files": {"ulimit -n 64", nil, "limits", `Max open files +64 +64 `},
 		"no place for temporaries, no home, no programs": {"umask 000",
 			[]string{"TMPDIR=/proc/none", "HOME=/proc", "XDG_CONFIG_HOME=/proc", "XDG_STATE_HOME=/proc", "PATH=/proc/none"}, "status", `Umask:\s+0000\n`},
 		"a time zone and a language that are none": {"", []string{"TZ=Mars/Olympus", "LC_ALL=xx_YY.UTF-99", "LANG=xx"}, "comm", "."},

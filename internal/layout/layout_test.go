@@ -38,9 +38,10 @@ var may = map[string]string{
 	"hub/webhook":          "commands internal/feed internal/metrics store",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
-	"spoke/place":          "",
-	"spoke/policy":         "commands spoke/place spoke/runtime",
-	"spoke/runtime":        "spoke/place spoke/supervisor",
+	"spoke/hostfault":      "",
+	"spoke/place":          "spoke/hostfault",
+	"spoke/policy":         "commands spoke/hostfault spoke/place spoke/runtime",
+	"spoke/runtime":        "spoke/hostfault spoke/place spoke/supervisor",
 	"spoke/supervisor":     "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/shim spoke/supervisor/tree",
 
 	"spoke/isolation/attack":   "",
@@ -48,7 +49,7 @@ var may = map[string]string{
 	"spoke/supervisor/confine": "spoke/supervisor/plain",
 	"spoke/supervisor/disk":    "spoke/supervisor/plain",
 	"spoke/supervisor/plain":   "",
-	"spoke/supervisor/shim":    "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
+	"spoke/supervisor/shim":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
 
 	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/door spoke/policy spoke/supervisor store store/backlog store/postgres",
@@ -116,7 +117,7 @@ var outside = map[string]string{
 // ofShims lists the rooms that a shim consists of, and early what they may import from
 // elsewhere: what Go initialises before nearly everything else.
 const (
-	ofShims = "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/shim spoke/supervisor/tree"
+	ofShims = "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/shim spoke/supervisor/tree"
 	early   = "cmp errors io io/fs maps math math/bits os os/signal runtime slices strconv sync sync/atomic syscall time unicode/utf8 unsafe"
 )
 

@@ -39,7 +39,7 @@ func listen(path string, user int) (net.Listener, error) {
 	if err := os.RemoveAll(path); err != nil { // of an earlier process, or whatever the agent has put there
 		return nil, err
 	}
-	name, done, err := shortpath.Of(path)
+	name, done, err := shortpath.Hidden(path)
 	if err != nil {
 		return nil, err
 	}

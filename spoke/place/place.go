@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 )
 
 // ErrMoved says that what was opened is at no path any more: it was removed, or is moved again and again.
@@ -72,7 +73,7 @@ func (p *Place) locate() error {
 			return err
 		}
 		is, err := p.isAt(path)
-		if NoRoom(err) {
+		if hostfault.NoRoom(err) {
 			return errUnplaced // the path was opened, so this tells of it
 		}
 		if is {
@@ -94,18 +95,9 @@ func (p *Place) isAt(path string) (bool, error) {
 	return err == nil && there.Dev == p.stat.Dev && there.Ino == p.stat.Ino, err
 }
 
-// NoRoom reports whether err says that this host can open nothing now, whatever it is: it tells nothing of the path.
-func NoRoom(err error) bool {
-	return anyOf(err, unix.EMFILE, unix.ENFILE, unix.ENOMEM)
-}
-
 // Fault reports whether err is a fault of this host, which may pass: neither that nothing is at the path, nor that it may not be opened.
 func Fault(err error) bool {
-	return NoRoom(err) || anyOf(err, ErrMoved, errUnplaced, unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.ENOTCONN, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.EREMOTEIO)
-}
-
-func anyOf(err error, list ...error) bool {
-	return slices.ContainsFunc(list, func(one error) bool { return errors.Is(err, one) })
+	return hostfault.Is(err) || errors.Is(err, ErrMoved) || errors.Is(err, errUnplaced)
 }
 
 // openat opens a path only for its own sake. Before Linux 5.6, and in a sandbox that does not know openat2, links are

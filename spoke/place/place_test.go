@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
 )
 
@@ -68,7 +69,7 @@ func TestWhatIsNoPlace(t *testing.T) {
 
 	require.ErrorIs(t, err, place.ErrMoved)
 	require.True(t, place.Fault(err), "it may be there the next time")
-	require.False(t, place.NoRoom(err))
+	require.False(t, hostfault.NoRoom(err))
 }
 
 // What is opened directly is behind no link, wherever on the way one is.
@@ -104,7 +105,7 @@ func TestWhatIsAFaultOfTheHost(t *testing.T) {
 		for _, err := range tt.list {
 			opened := fmt.Errorf("opening: %w", &os.PathError{Op: "open", Path: "/x", Err: err})
 			require.Equal(t, tt.fault, place.Fault(opened), "%v", err)
-			require.Equal(t, tt.noRoom, place.NoRoom(opened), "%v", err)
+			require.Equal(t, tt.noRoom, hostfault.NoRoom(opened), "%v", err)
 		}
 	}
 }
@@ -125,7 +126,7 @@ func TestAPlaceThatCannotBeLookedFor(t *testing.T) {
 		_, err := place.OpenDir(dir)
 
 		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
-		require.Equal(t, noRoom, place.NoRoom(err), "room for %d: %v", files, err)
+		require.Equal(t, noRoom, hostfault.NoRoom(err), "room for %d: %v", files, err)
 		require.True(t, place.Fault(err), "room for %d: %v", files, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
@@ -63,23 +62,41 @@ type program struct{ path string } // directories, separated by colons
 // is reports whether an order's first word is the program of c. An entry that names a
 // file means that file: an order may spell its path otherwise, through links, or leave
 // it out where PATH leads to it. The name of the file is the same each time, as many
-// programs ask for theirs to know what to do.
-func (p program) is(c Command, word string) bool {
+// programs ask for theirs to know what to do. An error is a fault of this host that keeps it from being said;
+// of a path that the order spells, which may not be allowed, it tells only that there is room for nothing.
+func (p program) is(c Command, word string) (bool, error) {
 	name := c.Run.word(0)
-	if word == name {
-		return true
+	switch {
+	case word == name:
+		return true, nil
+	case !filepath.IsAbs(name) || filepath.Base(word) != filepath.Base(name):
+		return false, nil
+	case !strings.Contains(word, "/"):
+		return leadsTo(word, cmp.Or(c.Path, p.path), name)
+	case !filepath.IsAbs(word):
+		return false, nil
 	}
-	if !filepath.IsAbs(name) || filepath.Base(word) != filepath.Base(name) {
-		return false
+	same, err := sameFile(word, name)
+	if _, everywhere := runtime.OfHost(err); !everywhere {
+		err = nil
 	}
-	if !strings.Contains(word, "/") {
-		found, err := runtime.LookUp(word, cmp.Or(c.Path, p.path))
-		if err != nil {
-			return false
+	return same, err
+}
+
+// leadsTo reports whether the program of a name that is looked for in path is a file.
+func leadsTo(name, path, file string) (bool, error) {
+	found, before, err := runtime.LookUp(name, path)
+	if err == nil {
+		var same bool
+		if same, err = sameFile(found, file); same {
+			return true, nil
 		}
-		word = found
+		err = cmp.Or(err, before)
 	}
-	return filepath.IsAbs(word) && sameFile(word, name)
+	if fault, _ := runtime.OfHost(err); !fault {
+		err = nil
+	}
+	return false, err
 }
 
 // argv is what runs of an order that the entry allows: the file that the entry names,
@@ -91,30 +108,49 @@ func (c Command) argv(argv []string) []string {
 	return argv
 }
 
-// sameFile reports whether two paths lead to the same place.
-func sameFile(a, b string) bool {
-	a, err := filepath.EvalSymlinks(a)
-	if err != nil {
-		return false
+// sameFile reports whether two paths lead to the same place. The error is a [*supervisor.StartError].
+func sameFile(a, b string) (bool, error) {
+	var real [2]string
+	for i, path := range []string{a, b} {
+		at, err := evalSymlinks(path)
+		if err != nil {
+			return false, runtime.NotFollowed(path, err)
+		}
+		real[i] = at
 	}
-	b, err = filepath.EvalSymlinks(b)
-	return err == nil && a == b
+	return real[0] == real[1], nil
 }
+
+// evalSymlinks is filepath.EvalSymlinks; tests have a disk that fails.
+var evalSymlinks = filepath.EvalSymlinks
 
 func (p *Policy) program() program { return program{cmp.Or(p.Path, DefaultPath)} }
 
-// fits reports whether the entry allows argv.
-func (p *Policy) fits(c Command, argv []string) bool {
-	return c.Any() || len(argv) > 0 && p.program().is(c, argv[0]) && c.Run.unfit(argv) == ""
+// fits reports whether the entry allows argv. An error is a fault of this host that keeps it from being said.
+func (p *Policy) fits(c Command, argv []string) (bool, error) {
+	if c.Any() {
+		return true, nil
+	}
+	if len(argv) == 0 || c.Run.unfit(argv) != "" {
+		return false, nil
+	}
+	return p.program().is(c, argv[0])
 }
 
 // Match returns the first entry that allows argv.
 func (p *Policy) Match(argv []string) (Command, bool) {
-	i := slices.IndexFunc(p.Commands, func(c Command) bool { return p.fits(c, argv) })
-	if i < 0 {
-		return Command{}, false
+	c, ok, _ := p.match(argv)
+	return c, ok
+}
+
+// match is Match, with the fault of this host that keeps it from being said which entry that is, a [*supervisor.StartError].
+func (p *Policy) match(argv []string) (Command, bool, error) {
+	for _, c := range p.Commands {
+		if ok, err := p.fits(c, argv); ok || err != nil {
+			return c, ok, err
+		}
 	}
-	return p.Commands[i], true
+	return Command{}, false, nil
 }
 
 // Explain says to the host why no entry of commands allows argv: a line for each
@@ -123,7 +159,7 @@ func (p *Policy) Explain(argv []string) []string {
 	var list []string
 	others := 0
 	for _, c := range p.Commands {
-		if !p.program().is(c, argv[0]) {
+		if ok, _ := p.program().is(c, argv[0]); !ok {
 			others++
 			continue
 		}

@@ -29,7 +29,8 @@ func (p *Policy) Judge(s *commands.Spawn, env map[string]string) *commands.Refus
 func (p *Policy) JudgeNamed(s *commands.Spawn, env map[string]string, n *Named) *commands.Refused {
 	dir := func(s *commands.Spawn) *commands.Refused { return p.judgeDir(s, n) }
 	paths := func(s *commands.Spawn) *commands.Refused { return p.judgePaths(s, n) }
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, p.judgeCommand, dir, p.judgeNames, p.judgeInline, p.judgeCapabilities, p.judgeIsolation, paths} {
+	command := func(s *commands.Spawn) *commands.Refused { return p.judgeCommand(s, n) }
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, command, dir, p.judgeNames, p.judgeInline, p.judgeCapabilities, p.judgeIsolation, paths} {
 		if r := rule(s); r != nil {
 			return r
 		}
@@ -68,9 +69,18 @@ func (p *Policy) judgeRuntime(s *commands.Spawn) *commands.Refused {
 		Hinting("its host can allow it under runtimes in policy.yaml")
 }
 
-func (p *Policy) judgeCommand(s *commands.Spawn) *commands.Refused {
+// Unopened refuses an order that a fault of this host keeps from being judged, in words that are the same whatever there is at its paths.
+func Unopened() *commands.Refused {
+	return commands.Refuse(commands.BadPath, "the directory or the program of this order cannot be opened on this spoke now").
+		Hinting("its host can say why; order it again later, or from another spoke")
+}
+
+func (p *Policy) judgeCommand(s *commands.Spawn, n *Named) *commands.Refused {
 	if s.Runtime != commands.RuntimeExec {
 		return nil
+	}
+	if n.unmatched != nil {
+		return Unopened()
 	}
 	if _, ok := p.Match(s.Argv); ok {
 		return nil

@@ -3,6 +3,7 @@ package policy
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
@@ -17,8 +18,9 @@ type Named struct {
 	Program *place.Place // that runs, by its path; nil = it is looked for in PATH, or there is no such program
 	Fault   error        // a fault of this host that keeps it from being opened, and so from being judged, a [*supervisor.StartError]; nil = there is none, or it says of what is not allowed that it is there
 
-	program  string   // as it is named
-	unopened []string // paths of those that cannot be opened
+	unmatched error    // a fault of this host that keeps it from being said which entry of commands allows it
+	program   string   // as it is named
+	unopened  []string // paths of those that cannot be opened
 }
 
 // OpenNamed opens what s names.
@@ -30,15 +32,38 @@ func (p *Policy) OpenNamed(s *commands.Spawn) *Named {
 			n.note(n.NoDir, p.inDirectories(filepath.Clean(s.Dir)))
 		}
 	}
-	if argv := p.Exec(s, nil).Argv; len(argv) > 0 && filepath.IsAbs(argv[0]) {
-		var err error
-		if n.Program, err = runtime.OpenProgram(argv[0]); err != nil {
-			n.unopened = append(n.unopened, filepath.Clean(argv[0]))
-			n.note(err, true) // Exec names none that is not allowed
-		}
-		n.program = argv[0]
+	if s.Runtime == commands.RuntimeExec {
+		n.openProgram(p, s)
 	}
 	return n
+}
+
+// openProgram opens the program that runs, or looks for one that is named without a path.
+func (n *Named) openProgram(p *Policy, s *commands.Spawn) {
+	if n.unmatched = p.Unmatched(s); n.unmatched != nil {
+		n.note(n.unmatched, true)
+		return
+	}
+	e := p.Exec(s, nil)
+	switch {
+	case len(e.Argv) == 0:
+	case filepath.IsAbs(e.Argv[0]):
+		var err error
+		if n.Program, err = runtime.OpenProgram(e.Argv[0]); err != nil {
+			n.unopened = append(n.unopened, filepath.Clean(e.Argv[0]))
+			n.note(err, true) // Exec names none that is not allowed
+		}
+		n.program = e.Argv[0]
+	case !strings.Contains(e.Argv[0], "/"):
+		_, err := e.Program()
+		n.note(err, true)
+	}
+}
+
+// Unmatched is a fault of this host that keeps it from being said which entry of commands allows s, a [*supervisor.StartError].
+func (p *Policy) Unmatched(s *commands.Spawn) error {
+	_, _, err := p.match(s.Argv)
+	return err
 }
 
 // openDir opens the directory of an order with open. Of a fault that tells of a path only what is without links counts: an agent can make a link

@@ -196,3 +196,51 @@ func TestALinkOfAnAgentLeadsNoPathOfThePolicyElsewhere(t *testing.T) {
 	require.NoError(t, err, "an agent closes nothing to the others, either")
 	require.Equal(t, commands.IsolationLandlock, level)
 }
+
+// A program that is named without a path, or whose place cannot be followed by a fault of the host, is neither refused nor missing: what
+// the order means cannot be said. Of a path that an order spells otherwise than an entry a fault tells nothing. No other test of this package
+// runs beside this one: the disk fails for all of them.
+func TestAProgramOnADiskThatFailsIsNotRefused(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	tool, link := filepath.Join(top, "tool"), filepath.Join(top, "link/tool")
+	require.NoError(t, os.WriteFile(tool, nil, 0o700))
+	require.NoError(t, os.Mkdir(filepath.Dir(link), 0o700))
+	require.NoError(t, os.Symlink(tool, link))
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\npath: " + top + "\ncommands: [[" + tool + ", good]]\n"))
+	require.NoError(t, err)
+	t.Cleanup(func() { evalSymlinks = filepath.EvalSymlinks })
+	for _, tt := range []struct {
+		argv  []string
+		errno error
+		code  commands.Code // "" = it is allowed
+		fault bool
+	}{
+		{[]string{"tool", "good"}, nil, "", false},
+		{[]string{"tool", "good"}, unix.EIO, commands.BadPath, true},
+		{[]string{"tool", "bad"}, unix.EIO, commands.Policy, false},
+		{[]string{"tool", "good"}, unix.EACCES, commands.Policy, false},
+		{[]string{link, "good"}, nil, "", false},
+		{[]string{link, "good"}, unix.EIO, commands.Policy, false},
+		{[]string{link, "good"}, unix.ENOMEM, commands.BadPath, true},
+		{[]string{"other", "good"}, unix.EIO, commands.Policy, false},
+	} {
+		evalSymlinks = func(path string) (string, error) {
+			if tt.errno != nil {
+				return "", &os.PathError{Op: "lstat", Path: path, Err: tt.errno}
+			}
+			return filepath.EvalSymlinks(path)
+		}
+		s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: tt.argv}
+
+		n := p.OpenNamed(s)
+		r := p.JudgeNamed(s, nil, n)
+
+		n.Close()
+		require.Equal(t, tt.fault, n.Fault != nil, "%+v", tt)
+		require.Equal(t, tt.code == "", r == nil, "%+v", tt)
+		if r != nil {
+			require.Equal(t, tt.code, r.Code, "%+v", tt)
+		}
+	}
+}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
@@ -168,7 +169,7 @@ func OfHost(err error) (fault, everywhere bool) {
 // unopened is why what is at a path could not be opened: reason, where that is no fault of the host.
 func unopened(err error, reason supervisor.Reason, path, text string) *supervisor.StartError {
 	switch {
-	case place.NoRoom(err):
+	case hostfault.NoRoom(err):
 		reason = supervisor.NoResources
 	case place.Fault(err):
 		reason = supervisor.HostFault
@@ -176,11 +177,17 @@ func unopened(err error, reason supervisor.Reason, path, text string) *superviso
 	return &supervisor.StartError{Reason: reason, Path: path, Text: text + plainText(err)}
 }
 
+// NotFollowed is why a path of a program cannot be followed to where it leads.
+func NotFollowed(path string, err error) error {
+	return unopened(err, supervisor.NotFound, path, "the program cannot be looked for: ")
+}
+
 // Program returns the absolute path of what Argv[0] names.
 func (e Exec) Program() (string, error) {
 	name := e.Argv[0]
 	if !strings.Contains(name, "/") {
-		return LookUp(name, e.Path)
+		found, _, err := LookUp(name, e.Path)
+		return found, err
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(e.Dir, name)
@@ -212,10 +219,10 @@ func (e Exec) Startable() (program, why string) {
 	return name, start.Text + "; PATH is " + e.Path
 }
 
-// LookUp searches the absolute directories of path for a program. A file that is there and
-// cannot be executed is what the error is about when nothing better follows.
-func LookUp(name, path string) (string, error) {
-	var found error
+// LookUp searches the absolute directories of path for a program. Where there is none, a fault of this host that was met on the way is
+// what the error is about, or else a file that is there and cannot be executed. before is such a fault where a later directory has one.
+func LookUp(name, path string) (found string, before, err error) {
+	var unfit error
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
 			continue // it would depend on where we are
@@ -223,16 +230,22 @@ func LookUp(name, path string) (string, error) {
 		candidate := filepath.Join(dir, name)
 		err := executable(candidate)
 		if err == nil {
-			return candidate, nil
+			return candidate, before, nil
 		}
-		if start, ok := errors.AsType[*supervisor.StartError](err); ok && start.Reason == supervisor.NotExecutable {
-			found = cmp.Or(found, err)
+		start, _ := errors.AsType[*supervisor.StartError](err)
+		if fault, _ := OfHost(err); fault {
+			before = cmp.Or(before, err)
+		} else if start != nil && start.Reason == supervisor.NotExecutable {
+			unfit = cmp.Or(unfit, err)
 		}
 	}
-	return "", cmp.Or(found, error(&supervisor.StartError{
+	return "", nil, cmp.Or(before, unfit, error(&supervisor.StartError{
 		Reason: supervisor.NotFound, Path: name, Text: "it is in none of the directories of PATH; install it on this host or correct the command",
 	}))
 }
+
+// stat is os.Stat; tests have a disk that fails.
+var stat = os.Stat
 
 // executable reports what keeps the kernel from executing the file, as far as
 // that can be seen without trying.
@@ -240,8 +253,10 @@ func executable(name string) error {
 	fail := func(reason supervisor.Reason, text string) error {
 		return &supervisor.StartError{Reason: reason, Path: name, Text: text}
 	}
-	info, err := os.Stat(name)
+	info, err := stat(name)
 	switch {
+	case err != nil && place.Fault(err):
+		return NotFollowed(name, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fail(supervisor.NotExecutable, plainText(err))
 	case errors.Is(err, unix.ELOOP):
@@ -253,7 +268,11 @@ func executable(name string) error {
 	case !info.Mode().IsRegular():
 		return fail(supervisor.NotExecutable, "it is not a regular file")
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS); err != nil {
+	err = unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS)
+	switch {
+	case err != nil && place.Fault(err):
+		return NotFollowed(name, err)
+	case err != nil:
 		return fail(supervisor.NotExecutable, plainText(err)+"; make it executable for the user the spoke runs as")
 	}
 	return nil

@@ -131,7 +131,8 @@ func endedByItself(state *os.ProcessState) bool {
 
 // forkShim starts this binary as the shim of dir. /proc/self/exe is this very
 // binary also after an upgrade replaced the file. The shim inherits
-// no environment, so that the scan for markers can never find it. Its standard input is for
+// no environment, so that the scan for markers can never find it. It runs in dir: its command line, which every
+// process of this host reads, does not say it. Its standard input is for
 // its agent, and so are the descriptors that the spec has.
 func forkShim(dir string, spec Spec) (*attempt.Conn, *os.Process, error) {
 	fail := func(err error) (*attempt.Conn, *os.Process, error) {
@@ -161,7 +162,8 @@ func forkShim(dir string, spec Spec) (*attempt.Conn, *os.Process, error) {
 		return fail(errors.Join(err, conn.Close()))
 	}
 	defer words.Close()
-	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], attempt.ShimArg, abs, spec.Marker}, &os.ProcAttr{
+	shim, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], attempt.ShimArg, ".", spec.Marker}, &os.ProcAttr{
+		Dir: abs,
 		// It mostly waits: one processor means fewer threads and a faster
 		// start. A build with the race detector would idle for a second at
 		// its end.

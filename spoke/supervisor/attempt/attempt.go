@@ -16,8 +16,8 @@ import "time"
 const MarkerName = "SPAWNMESH_MARKER"
 
 // A program is a shim when its first argument is ShimArg and two more follow:
-// the directory of the attempt and its marker. With ProbeArg alone it is there to
-// be killed.
+// the directory of the attempt, as seen from where it runs, and its marker. With
+// ProbeArg alone it is there to be killed.
 const (
 	ShimArg  = "_shim"
 	ProbeArg = "-probe"

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/confine"
 )
@@ -13,13 +14,13 @@ import (
 // explain finds out which of the things an errno can mean it was.
 func explain(err error, spec attempt.Spec) *attempt.StartError {
 	failed, ok := errors.AsType[*confine.Failure](err)
-	if ok && failed.Step == confine.StepDir {
+	if ok && failed.Step == confine.StepDir && !hostfault.Is(err) {
 		return &attempt.StartError{Reason: attempt.BadDirectory, Path: spec.Dir, Text: "the working directory cannot be entered: " + errnoText(err) + asWho(spec)}
 	}
 	if program := spec.Argv[0]; !ok || failed.Step == confine.StepExec {
 		return explainExec(err, program, spec)
 	}
-	if noRoom(err) {
+	if hostfault.NoRoom(err) {
 		return &attempt.StartError{Reason: attempt.NoResources, Path: spec.Argv[0], Text: failed.Error() + "; this host has no room for another process now"}
 	}
 	return &attempt.StartError{Reason: attempt.HostFault, Path: spec.Argv[0], Text: failed.Error() + asWho(spec)}
@@ -35,15 +36,6 @@ func asWho(spec attempt.Spec) string {
 		who += "; it reaches system directories, its own, and read_paths and write_paths of the policy"
 	}
 	return who
-}
-
-func noRoom(err error) bool {
-	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
 }
 
 func explainExec(err error, program string, spec attempt.Spec) *attempt.StartError {
@@ -64,7 +56,7 @@ func explainExec(err error, program string, spec attempt.Spec) *attempt.StartErr
 		return &attempt.StartError{Reason: attempt.BadFormat, Path: program, Text: text + "; a script needs a first line such as #!/bin/sh"}
 	case errors.Is(err, syscall.E2BIG):
 		return &attempt.StartError{Reason: attempt.TooLong, Path: program, Text: text + "; pass large inputs in a file"}
-	case noRoom(err):
+	case hostfault.NoRoom(err):
 		return &attempt.StartError{Reason: attempt.NoResources, Path: program, Text: text + "; this host has no room for another process now"}
 	}
 	return &attempt.StartError{Reason: attempt.HostFault, Path: program, Text: text}
