@@ -390,7 +390,8 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.OrderPause": func(s scene) storetest.Act {
 		task := s.ordered()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.OrderPause(ctx, commands.Pause{Task: task, Paused: true, Reason: "so"}, time.Hour, "test")
+			_, _, err := s.DB.OrderPause(ctx, commands.Pause{Task: task, Paused: true, Reason: "so"}, time.Hour, "test")
+			return nil, err
 		}
 	},
 	"DB.Archive": func(s scene) storetest.Act {

@@ -50,9 +50,10 @@ const (
 	PauseOver    = "over"    // it was taken, and its agent went on since by another word, as of its host
 )
 
-// OrderPause stores the order that a task stands still, or goes on. An agent that has ended does neither.
-func (db *DB) OrderPause(ctx context.Context, p commands.Pause, life time.Duration, actor string) error {
-	return db.Tx(ctx, "ordering the "+p.Word()+" of task "+p.Task, func(ctx context.Context, tx *Tx) error {
+// OrderPause stores the order that a task stands still, or goes on. An agent that has ended does neither. It returns how the agent stood when
+// the order was stored, and the order: its spoke may have taken it since.
+func (db *DB) OrderPause(ctx context.Context, p commands.Pause, life time.Duration, actor string) (state commands.State, o *OrderedPause, err error) {
+	err = db.Tx(ctx, "ordering the "+p.Word()+" of task "+p.Task, func(ctx context.Context, tx *Tx) error {
 		// The connection is held before the mirror, as everywhere.
 		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = (SELECT conn FROM mirrors WHERE task = $1) FOR SHARE`, p.Task); err != nil {
 			return err
@@ -72,8 +73,11 @@ func (db *DB) OrderPause(ctx context.Context, p commands.Pause, life time.Durati
 		if err != nil {
 			return err
 		}
-		return sendPause(ctx, tx, m.conn, p, last.counts(), life, actor)
+		state = m.state
+		o, err = sendPause(ctx, tx, m.conn, p, last.counts(), life, actor)
+		return err
 	})
+	return state, o, err
 }
 
 // pausable refuses what the spoke would refuse by what is known here.
@@ -97,20 +101,20 @@ func lastPause(ctx context.Context, tx *Tx, task string) (o *OrderedPause, err e
 
 // sendPause sends p with the next number, for a mirror that is held. A number follows the clock, so that those after a restore
 // from a backup are above those that were given before it.
-func sendPause(ctx context.Context, tx *Tx, conn string, p commands.Pause, before *OrderedPause, life time.Duration, actor string) error {
+func sendPause(ctx context.Context, tx *Tx, conn string, p commands.Pause, before *OrderedPause, life time.Duration, actor string) (*OrderedPause, error) {
 	o := OrderedPause{Paused: p.Paused, Reason: p.Reason, By: actor, State: PauseSent, Before: before}
 	err := tx.QueryRow(ctx, `SELECT greatest(coalesce((pause->>'number')::bigint, 0) + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), clock_timestamp() FROM mirrors WHERE task = $1`, p.Task).Scan(&o.Number, &o.At)
 	if err != nil {
-		return fmt.Errorf("numbering a pause: %w", err)
+		return nil, fmt.Errorf("numbering a pause: %w", err)
 	}
 	p.Number = o.Number
 	if err := p.Validate(); err != nil {
-		return err
+		return nil, err
 	}
 	o.Command = tx.Send(Draft{Conn: conn, Body: &p, Life: life})
 	tx.Audit(AuditRow{Actor: actor, Action: "task." + p.Word() + "_ordered", Object: p.Task, Why: p.Reason, Conn: conn})
 	_, err = tx.Exec(ctx, `UPDATE mirrors SET pause = $2, pause_expires_at = clock_timestamp() + $3::interval, updated_at = clock_timestamp() WHERE task = $1`, p.Task, o, life)
-	return err
+	return &o, err
 }
 
 // pauseElsewhere lets orders stand still at the spokes that get them now, which were to at those that refused them: as the last
@@ -127,7 +131,7 @@ func pauseElsewhere(ctx context.Context, tx *Tx, again []reorder) error {
 		if o == nil || !o.Paused {
 			continue
 		}
-		if err := sendPause(ctx, tx, r.to, commands.Pause{Task: r.spawn.Task, Paused: true, Reason: o.Reason}, nil, r.life, o.By); err != nil {
+		if _, err := sendPause(ctx, tx, r.to, commands.Pause{Task: r.spawn.Task, Paused: true, Reason: o.Reason}, nil, r.life, o.By); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,8 @@ func newPausing(t *testing.T, agents int) (p *pausing, tasks []string) {
 }
 
 func (p *pausing) order(task string, on bool, why string) {
-	require.NoError(p, p.Hub.DB.OrderPause(p.Context(), commands.Pause{Task: task, Paused: on, Reason: why}, time.Hour, "ann"))
+	_, _, err := p.Hub.DB.OrderPause(p.Context(), commands.Pause{Task: task, Paused: on, Reason: why}, time.Hour, "ann")
+	require.NoError(p, err)
 	p.got = append(p.got, p.Spoke.Read(p, p.Hub.Due(p)...)...)
 }
 

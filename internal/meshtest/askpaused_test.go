@@ -18,7 +18,8 @@ func TestAQuestionOfWhatStandsStill(t *testing.T) {
 	p.toSpoke(t)
 	c := p.claim(t, 1)[0]
 	p.start(t, c)
-	require.NoError(t, p.Hub.DB.OrderPause(t.Context(), commands.Pause{Task: task, Paused: true, Reason: "so"}, time.Hour, "test"))
+	_, _, err := p.Hub.DB.OrderPause(t.Context(), commands.Pause{Task: task, Paused: true, Reason: "so"}, time.Hour, "test")
+	require.NoError(t, err)
 	p.toSpoke(t)
 	held, err := p.backlog.MarkPaused(t.Context(), backlog.PauseRun{Fence: c.Fence, Paused: true})
 	require.NoError(t, err)

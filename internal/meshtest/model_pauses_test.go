@@ -88,7 +88,7 @@ func (m *machine) orderPause(rt *rapid.T) {
 func (m *machine) pauses(id string, on bool) {
 	s := m.ref.tasks[id].hub
 
-	err := m.Hub.DB.OrderPause(m.Context(), commands.Pause{Task: id, Paused: on, Reason: "so"}, time.Hour, "test")
+	_, _, err := m.Hub.DB.OrderPause(m.Context(), commands.Pause{Task: id, Paused: on, Reason: "so"}, time.Hour, "test")
 
 	require.Equal(m, !s.Terminal() && (!on || s != commands.AwaitingInput && s != commands.Blocked), err == nil, "%s: %v", s, err)
 	m.say()
