@@ -63,6 +63,7 @@ type Exchange struct {
 	keyLost      bool                     // the peer was restored to before it was told the key that signs towards it
 	keysTold     time.Time                // when it was told again last; zero = never
 	keyTellings  int                      // how often it was told in a row
+	keysThrough  int64                    // the highest number of a set that it was told so
 	unknownBeats int                      // heartbeats of the peer in a row whose key is not known here
 	lapses       int                      // heartbeats in a row that said so
 	lapseLogged  signing.KeyID            // the last key of which that was logged

@@ -11,16 +11,30 @@ import (
 )
 
 // HistoryForTest is an exchange of which only histories are heard and said.
-type HistoryForTest struct{ x *Exchange }
+type HistoryForTest struct {
+	x    *Exchange
+	Sent *[]int64 // the numbers of what was published
+}
 
 // NewHistoryForTest returns the exchange of a connection in db that nothing waits for on the way.
 func NewHistoryForTest(db *store.DB, c store.Connection, r Role) HistoryForTest {
-	x := newExchange(&Board{DB: db, Log: slog.New(slog.DiscardHandler)}, &Peer{Connection: c}, &role{Role: r}, empty{})
-	return HistoryForTest{x}
+	sent := &[]int64{}
+	x := newExchange(&Board{DB: db, Log: slog.New(slog.DiscardHandler)}, &Peer{Connection: c}, &role{Role: r}, empty{sent: sent})
+	return HistoryForTest{x, sent}
 }
 
-// empty is a way on which nothing is.
-type empty struct{ way }
+// empty is a way on which nothing is, and that takes what is published.
+type empty struct {
+	way
+	sent *[]int64
+}
+
+func (e empty) publish(_ context.Context, list []store.Outgoing) []error {
+	for _, o := range list {
+		*e.sent = append(*e.sent, o.Seq)
+	}
+	return make([]error, len(list))
+}
 
 func (empty) waiting(context.Context) (int, error) { return 0, nil }
 

@@ -11,20 +11,11 @@ import (
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
-// tellLostKeys sends a key set that a peer has lost which was restored, once an interval at most.
+// tellLostKeys sends a key set that a peer has lost which was restored: each once as soon as it is the next one, and again once an interval
+// at most.
 func (x *Exchange) tellLostKeys(ctx context.Context, found store.Agreement) {
-	x.mu.Lock()
-	tell := len(found.KeySets) > 0 && time.Since(x.keysTold) >= x.board.interval()
-	if x.keyLost = found.KeyLost; tell {
-		x.keysTold = time.Now()
-		x.keyTellings++
-	}
-	if !found.KeyLost {
-		x.keyTellings = 0
-	}
-	x.mu.Unlock()
 	switch {
-	case tell:
+	case x.tellsKeys(found):
 		for i := range found.KeySets { // the message server drops what it had lately
 			found.KeySets[i].ID = uuid.Must(uuid.NewV7()).String()
 		}
@@ -34,6 +25,32 @@ func (x *Exchange) tellLostKeys(ctx context.Context, found store.Agreement) {
 	case found.KeyLost && len(found.KeySets) == 0:
 		x.board.changed() // a set may have to be made
 	}
+}
+
+// tellsKeys notes whether the peer has lost our key, and reports whether it is told a set now. One that is above all that it was told of
+// says that it has taken those.
+func (x *Exchange) tellsKeys(found store.Agreement) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	due := time.Since(x.keysTold) >= x.board.interval()
+	if x.keyLost = found.KeyLost; !found.KeyLost {
+		if x.keyTellings = 0; due {
+			x.keysThrough = 0
+		}
+		return false
+	}
+	if len(found.KeySets) == 0 {
+		return false
+	}
+	last := found.KeySets[len(found.KeySets)-1].Seq
+	if last > x.keysThrough {
+		x.keysThrough, x.keyTellings, due = last, 0, true
+	}
+	if due {
+		x.keysTold = time.Now()
+		x.keyTellings++
+	}
+	return due
 }
 
 // losesKey reports whether the peer does not know our key any more.
