@@ -22,10 +22,11 @@ demo: build ## a tour: a hub and two spokes on this machine, for real
 # race detector needs a C compiler. The longest packages come first, so that none of them is left to run alone.
 # What computes and what is not ours is not watched for races, which made it three to eight times slower. -l: generic
 # code of the library that is compiled into such a package, sync.Map's above all, would be used by our packages too.
-# check vets everything. A program with the race detector would sleep for a second before it exits; shims are such programs.
+# -w: nobody debugs these programs, and what a debugger reads is a quarter of the linker's work. check vets everything.
+# A program with the race detector would sleep for a second before it exits; shims are such programs.
 LONGEST = ./cmd/spawnmesh ./spoke ./store/backlog ./internal/meshtest ./hub ./store ./store/postgres ./spoke/supervisor ./federation/transport
 UNWATCHED = encoding/json encoding/base64 github.com/nats-io/nats-server/v2/... github.com/klauspost/compress/... github.com/minio/highwayhash
-RACE = -race -gcflags='crypto/internal/fips140/...=-race=false' $(UNWATCHED:%=-gcflags='%=-race=false -l') -vet=off -p 3 -timeout 45m
+RACE = -race -gcflags='crypto/internal/fips140/...=-race=false' $(UNWATCHED:%=-gcflags='%=-race=false -l') -ldflags=-w -vet=off -p 3 -timeout 45m
 test: ## pass the tests, with the race detector: each promise once, under 10 minutes on two cores once compiled
 	@DATABASE_URL= scripts/ensure-postgres
 	@scripts/ensure-cc

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/audittree"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -516,7 +517,7 @@ func growLogs(task string) storetest.Act {
 
 func TestALostAnswerToACommitRepeatsNothing(t *testing.T) {
 	t.Parallel()
-	for name, ready := range writing {
+	for name, ready := range scale.SomeCases(t, 12, writing) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.LoseAnswers(t, func(t testing.TB, s *storetest.Side) storetest.Act { return ready(scene{t, s}) })

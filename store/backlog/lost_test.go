@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
+	"github.com/spawnmesh/spawnmesh/internal/scale"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -623,7 +624,7 @@ func sweeping(sweep func(context.Context, *side, *backlog.Workspace) (backlog.Sw
 
 func TestALostAnswerToACommitRepeatsNothing(t *testing.T) {
 	t.Parallel()
-	for name, ready := range writing {
+	for name, ready := range scale.SomeCases(t, 12, writing) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.LoseAnswers(t, func(t testing.TB, bare *storetest.Side) storetest.Act {

@@ -144,7 +144,7 @@ func claimable(first, other commands.Code, c backlog.Task) bool {
 // whatever can be claimed stands where claimers look.
 func TestRaceOfTwoActs(t *testing.T) {
 	t.Parallel()
-	rounds := max(20, scale.Of(t, "SPAWNMESH_RACE_ROUNDS", 50)/25)
+	rounds := scale.Larger(t, "SPAWNMESH_RACE_ROUNDS", 125, 500) / 25
 	for name, m := range meetings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

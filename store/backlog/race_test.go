@@ -41,7 +41,7 @@ func atOnce(n int, do func(i int)) {
 // one gets it, every time. make chaos runs 10,000 rounds.
 func TestRaceForOneTask(t *testing.T) {
 	t.Parallel()
-	rounds := scale.Of(t, "SPAWNMESH_RACE_ROUNDS", 50)
+	rounds := scale.Larger(t, "SPAWNMESH_RACE_ROUNDS", 12, 50)
 	for n, share := range map[int]int{2: rounds * 6 / 10, 8: rounds * 3 / 10, 64: rounds / 10} {
 		t.Run(fmt.Sprint(n, " claimers"), func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +105,7 @@ func (r *race) run(ctx context.Context, round int) error {
 // more, and what is given back wakes exactly as many.
 func TestRaceForABudget(t *testing.T) {
 	t.Parallel()
-	for _, k := range []int{1, 7, scale.Of(t, "SPAWNMESH_RACE_UNITS", 80)} {
+	for _, k := range []int{1, 7, scale.Larger(t, "SPAWNMESH_RACE_UNITS", 20, 80)} {
 		t.Run(fmt.Sprint(k, " units"), func(t *testing.T) {
 			t.Parallel()
 			s, b := crowded(t, 64)
@@ -200,7 +200,7 @@ func TestRaceForAQuota(t *testing.T) {
 			t.Parallel()
 			s, b := crowded(t, 64)
 			require.NoError(t, b.SetQuota(t.Context(), backlog.Quota{Name: "few", Scope: "workspace", Concurrent: &k}))
-			tasks := scale.Of(t, "SPAWNMESH_RACE_UNITS", 80) / 2
+			tasks := scale.Larger(t, "SPAWNMESH_RACE_UNITS", 20, 80) / 2
 			fill(t, b, tasks, backlog.TaskSpec{})
 			stop := s.poll(t, fmt.Sprintf(`SELECT greatest(0, count(*) - %d) FROM leases`, k))
 			var now, most, done, wrong atomic.Int64
