@@ -2,16 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/audittree"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/internal/instance"
 )
 
 // A contained instance is one that a script of the containers runs, outside of
@@ -110,11 +114,15 @@ func TestAHubServesWhateverOthersDo(t *testing.T) {
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", loose, "--heartbeat", "1s"))
 	h := hand{t: t, dir: m.Hub.Dir, env: m.Hub.Env}
 	h.do("webhook", "create", "pager", "https://receiver.invalid/in")
-	tampering(t, url, `UPDATE webhooks SET failures = 100, failing_since = clock_timestamp() - interval '1 day'; DELETE FROM peer_checkpoints;
-		INSERT INTO peer_checkpoints (conn, era, size, note, refused, why) SELECT id, 1, 1, 'note', 'another', 'it does not go on' FROM connections`)
+	keys, err := instance.LoadKeys(m.Spokes["attic"].Dir)
+	require.NoError(t, err)
+	longer, err := audittree.Checkpoint{Instance: keys.InstanceID(), Size: 1 << 40, At: time.Now()}.Sign(keys.Identity)
+	require.NoError(t, err)
+	tampering(t, url, fmt.Sprintf(`UPDATE webhooks SET failures = 100, failing_since = clock_timestamp() - interval '1 day'; DELETE FROM peer_checkpoints;
+		INSERT INTO peer_checkpoints (conn, era, size, note, refused, why) SELECT id, 0, 1::bigint << 40, '\x%x', 'another', 'it does not go on' FROM connections`, longer))
 	doctor := h.run("", "doctor").out
 	require.Regexp(t, `(?m)^webhook pager +WRONG: `, doctor)
-	require.Regexp(t, `(?m)^audits of peers +WRONG: `, doctor)
+	require.Regexp(t, `(?m)^audit of attic +WRONG: it does not go on`, doctor)
 
 	s := h.run("", "health")
 

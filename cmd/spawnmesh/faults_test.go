@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -328,4 +329,23 @@ func hubOn(t *testing.T, url string) *fleet.Mesh {
 	m.Hub.Env = []string{"DATABASE_URL=" + url}
 	require.NoError(t, m.StartHub(t.Context()))
 	return m
+}
+
+// A hub that has no open files left accepts no connection. It does not hang: doctor says what it lacks, and advises nobody to kill it.
+func TestDoctorOfAHubWithoutOpenFiles(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	h, pid := hand{t: t, dir: m.Hub.Dir}, m.Hub.Cmd.Process.Pid
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was))
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}, nil))
+
+	s := h.run("", "doctor")
+
+	require.NoError(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil))
+	require.Equal(t, exitUnexpected, s.code)
+	require.Regexp(t, fmt.Sprintf(`process %d, .*, has \d+ of 3 open files, and does not answer within`, pid), s.out)
+	require.Contains(t, s.out, fmt.Sprintf("prlimit --pid %d --nofile=1024", pid))
+	require.NotContains(t, s.out, "kill -KILL")
+	require.NotContains(t, h.run("", "doctor").out, "open files", "it answers again")
 }

@@ -80,8 +80,32 @@ func (c *Client) Alive(ctx context.Context, within time.Duration) error {
 	case stopped(pid):
 		return commands.Refuse(commands.Unreachable, "process %d, %s, is stopped by a signal or a debugger", pid, c.where).Hinting("to let it go on: kill -CONT %d", pid)
 	}
+	if open, most := openFiles(pid); most > 0 && open+fewFiles > most {
+		return commands.Refuse(commands.Unreachable, "process %d, %s, has %d of %d open files, and does not answer within %s", pid, c.where, open, most, within).
+			Hinting("it answers again when some are closed: end what has too many connections to it; what it has open is in /proc/%d/fd, for root; to let it have more now: prlimit --pid %[1]d --nofile=%d, and at its next start LimitNOFILE= of its unit, or ulimit -n", pid, 4*max(most, 256))
+	}
 	return commands.Refuse(commands.Unreachable, "process %d, %s, does not answer within %s", pid, c.where, within).
 		Hinting("it hangs, or this host has too much to do; see its log; to end it: kill %d, and kill -KILL %[1]d if it stays, then start it again", pid)
+}
+
+// fewFiles is how many open files are no room: an instance opens some to answer a request.
+const fewFiles = 4
+
+// openFiles is how many files a process has open, and how many it may have; zeros where that cannot be read.
+func openFiles(pid int) (open, most int64) {
+	info, err := os.Stat(fmt.Sprintf("/proc/%d/fd", pid)) // its size is their number, from Linux 6.2 on; only root reads the names
+	if err != nil {
+		return 0, 0
+	}
+	open = info.Size()
+	if names, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
+		open = int64(len(names))
+	}
+	limits, _ := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if _, line, ok := strings.Cut(string(limits), "Max open files"); ok && open > 0 {
+		_, _ = fmt.Sscan(line, &most) // unlimited stays 0
+	}
+	return open, most
 }
 
 // stopped reports whether a process is kept from running.
