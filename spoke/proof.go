@@ -100,7 +100,7 @@ func (u *unrecorded) took(f backlog.Fence) *backlog.Start {
 // follow attends an agent while its start is recorded. One that is as quick as the database has its start and its end recorded in one
 // transaction. A fence that no longer holds ends it.
 func (s *Spoke) follow(ctx context.Context, r *run, agent *supervisor.Agent) {
-	proven := s.proveLater(ctx, r, agent)
+	proven := s.proveLater(ctx, r, agent, agent.StartedAt())
 	var proof sync.WaitGroup
 	proof.Go(proven)
 	s.attend(ctx, r, agent)
@@ -108,9 +108,10 @@ func (s *Spoke) follow(ctx context.Context, r *run, agent *supervisor.Agent) {
 }
 
 // proveLater records that the agent runs, or has run where there is none any more. When it returns the start goes before an end that is
-// recorded later. The function that it returns waits until it is stored, or left to the end.
-func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent) func() {
-	start := s.startOf(r, agent)
+// recorded later. The function that it returns waits until it is stored, or left to the end. at is when it was executed, zero where nothing
+// says so.
+func (s *Spoke) proveLater(ctx context.Context, r *run, agent *supervisor.Agent, at time.Time) func() {
+	start := s.startOf(r, agent, at)
 	wait := s.progress.Hand(ctx, backlog.Progress{Start: start, Conn: r.asker})
 	return func() {
 		defer close(r.proven)
@@ -146,11 +147,19 @@ func runsFor(ctx context.Context, r *run, agent *supervisor.Agent, pause time.Du
 }
 
 // startOf is the proof that the agent runs, or has run.
-func (s *Spoke) startOf(r *run, agent *supervisor.Agent) *backlog.Start {
-	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level, Overruns: s.overrunsAfter(r), Patience: s.OverrunPatience}
+func (s *Spoke) startOf(r *run, agent *supervisor.Agent, at time.Time) *backlog.Start {
+	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level, Overruns: s.overrunsAfter(r), Patience: s.OverrunPatience, At: at}
 	if agent != nil {
 		shim := agent.Shim()
 		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
 	}
 	return start
+}
+
+// executedAt is when an agent that has ended was executed, as far as its record is to be believed.
+func executedAt(x supervisor.Exit) time.Time {
+	if x.Damage != nil {
+		return time.Time{}
+	}
+	return x.StartedAt
 }

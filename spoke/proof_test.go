@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,15 +36,19 @@ func TestAStartIsRecordedAgain(t *testing.T) {
 	id := m.Spawn(t, "attic", gated(gate, "true")...)
 	meshtest.Await(t, "a second try", func() bool { return tries() >= 2 })
 
+	allowed := time.Now()
+
 	allow()
 
 	m.Await(t, id, commands.Running)
+	require.Zero(t, m.Spokes["attic"].Count(t, `SELECT count(*) FROM leases WHERE started_at >= $1`, allowed), "when it was executed")
 	require.NoError(t, os.WriteFile(gate, nil, 0o644))
 	require.Equal(t, commands.Completed, m.Wait(t, id).State)
 	m.Check(t)
 }
 
-// A start that could not be recorded before its agent ended is recorded with the end: what began is told as begun.
+// A start that could not be recorded before its agent ended is recorded with the end: what began is told as begun, and both with their own
+// times, however late.
 func TestAStartIsRecordedWithTheEnd(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
@@ -54,12 +59,15 @@ func TestAStartIsRecordedWithTheEnd(t *testing.T) {
 	meshtest.Await(t, "the end of the agent", func() bool { _, err := os.Stat(over); return err == nil })
 	before := tries()
 	meshtest.Await(t, "the end to be tried with the start", func() bool { return tries() > before+3 || s.Count(t, `SELECT count(*) FROM leases`) == 0 })
+	allowed := time.Now()
 
 	allow()
 
 	v := m.Wait(t, id)
 	require.Equal(t, commands.Completed, v.State)
 	require.NotNil(t, v.StartedAt)
+	require.Less(t, *v.StartedAt, allowed, "when it was executed, and not when that was recorded")
+	require.Less(t, *v.EndedAt, allowed, "when it ended")
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM sessions WHERE state = 'retired'`))
 	m.Check(t)
 }

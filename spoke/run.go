@@ -50,7 +50,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	agent, err := s.startAgent(ctx, r, rules, env, named, deadline)
 	named.Close()
 	if begun, ok := errors.AsType[*supervisor.BegunError](err); ok {
-		s.proveLater(ctx, r, nil)()
+		s.proveLater(ctx, r, nil, executedAt(begun.Exit))()
 		s.ended(ctx, r, begun.Exit)
 		return
 	}
@@ -70,7 +70,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 // runNothing is the whole life of an agent that starts no process: it has started and
 // ended at once.
 func (s *Spoke) runNothing(ctx context.Context, r *run) {
-	r.start = s.startOf(r, nil)
+	r.start = s.startOf(r, nil, time.Now())
 	s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Succeeded, Exit: commands.Exit{}})
 }
 
@@ -133,7 +133,7 @@ func (s *Spoke) endTakenOver(ctx context.Context, r *run, exit *supervisor.Exit)
 		exit.Reason += fmt.Sprintf("; the spoke saw it last %s before it found this", commands.Lasting(max(time.Second, exit.EndedAt.Sub(r.seen).Round(time.Second))))
 	}
 	if !exit.StartedAt.IsZero() {
-		s.proveLater(ctx, r, nil)()
+		s.proveLater(ctx, r, nil, executedAt(*exit))()
 	}
 	s.ended(ctx, r, *exit)
 }

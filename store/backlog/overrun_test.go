@@ -24,6 +24,37 @@ func TestWhatIsEstimatedGoesWithItsAttempt(t *testing.T) {
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM overruns`))
 }
 
+// An attempt has started when its supervisor says, also where that is recorded late, but at no time before its claim or after now: another
+// clock may have said it.
+func TestAnAttemptHasStartedWhenItWasExecuted(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ ago, started time.Duration }{
+		"recorded late":             {20 * time.Minute, 20 * time.Minute},
+		"by a clock that is behind": {3 * time.Hour, time.Hour},
+		"by a clock that is ahead":  {-time.Hour, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSide(t)
+			f := scene{t, s, boardOf(t, s, backlog.MainWorkspace)}.running()
+			now := time.Now().Truncate(time.Microsecond)
+			require.NoError(t, s.Exec(`UPDATE leases SET started_at = NULL, claimed_at = $2 WHERE task = $1`, f.Task, now.Add(-time.Hour)))
+			begun := &backlog.Start{Fence: f, Pid: 1, BootID: "b", Overruns: time.Hour, Patience: time.Hour, At: now.Add(-tt.ago)}
+
+			held, err := s.backlog.Record(t.Context(), []backlog.Progress{{Start: begun}})
+
+			require.NoError(t, err)
+			require.Equal(t, []bool{true}, held)
+			at := `SELECT count(*) FROM leases l JOIN overruns o USING (task) WHERE o.due = l.started_at + interval '1 hour' AND l.started_at `
+			if tt.started > 0 {
+				require.Equal(t, 1, s.Count(t, at+`= $1`, now.Add(-tt.started)))
+			} else {
+				require.Equal(t, 1, s.Count(t, at+`BETWEEN $1 AND now()`, now))
+			}
+		})
+	}
+}
+
 // What is left of attempts that are over goes some at a time: the sweep waits for it.
 func TestOverrunsAreNotedSomeAtATime(t *testing.T) {
 	t.Parallel()

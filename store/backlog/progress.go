@@ -31,6 +31,7 @@ type Start struct {
 	Isolation string
 	// Overruns is how long after the start the attempt overruns, 0 = never, and Patience how long from then it may tell no progress.
 	Overruns, Patience time.Duration
+	At                 time.Time // when it was executed; zero = now. No time before the claim of the attempt or after now counts
 }
 
 // A Progress is the start of an attempt, its end, or both.
@@ -114,13 +115,16 @@ func markStarted(tx *store.Tx, starts []Start, held []bool, at []int, begun *[]M
 	f := fencesOf(starts, func(s Start) Fence { return s.Fence })
 	pids, boots := make([]int, len(starts)), make([]string, len(starts))
 	shims, began, cgroups := make([]int, len(starts)), make([]int64, len(starts)), make([]string, len(starts))
-	overruns, patience := make([]int64, len(starts)), make([]int64, len(starts))
+	overruns, patience, executed := make([]int64, len(starts)), make([]int64, len(starts)), make([]int64, len(starts))
 	for i, s := range starts {
 		overruns[i], patience[i] = s.Overruns.Milliseconds(), s.Patience.Milliseconds()
 		pids[i], boots[i] = s.Pid, s.BootID
 		shims[i], began[i], cgroups[i] = s.Shim.Pid, s.Shim.Start, s.Shim.Cgroup
+		if !s.At.IsZero() {
+			executed[i] = s.At.UnixMicro()
+		}
 	}
-	tx.Queue(statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups, overruns, patience).Query(func(rows pgx.Rows) error {
+	tx.Queue(statement("mark_started"), f.task, f.attempt, f.epoch, pids, boots, shims, began, cgroups, overruns, patience, executed).Query(func(rows pgx.Rows) error {
 		var fresh bool
 		var digest []byte
 		m := Moved{State: commands.Running}

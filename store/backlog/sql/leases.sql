@@ -44,23 +44,25 @@ WHERE l.owner = $1 AND b.spec IS NOT NULL AND (l.task, l.attempt) NOT IN (SELECT
 -- name: order_of
 SELECT spec FROM task_bodies WHERE task = $1
 
--- Of leases that are held.
+-- Of leases that are held. An agent was executed when its supervisor says, $11 in µs since 1970, 0 where nothing says so: no earlier than its claim
+-- and no later than now.
 -- name: mark_started
 WITH f AS (
-    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, shim, start, cgroup, overruns, patience, n) ORDER BY task
+    SELECT * FROM unnest($1::uuid[], $2::int[], $3::bigint[], $4::int[], $5::text[], $6::int[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[]) WITH ORDINALITY AS u (task, attempt, epoch, pid, boot, shim, start, cgroup, overruns, patience, at, n) ORDER BY task
 ), moved AS (
-    SELECT t.id, t.workspace, l.attempt, t.conn, t.command, t.command_digest, l.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.overruns, f.patience, f.n, l.started_at IS NULL AS fresh
+    SELECT t.id, t.workspace, l.attempt, t.conn, t.command, t.command_digest, l.epoch, f.pid, f.boot, f.shim, f.start, f.cgroup, f.overruns, f.patience, f.n, l.started_at IS NULL AS fresh,
+        least(clock_timestamp(), greatest(l.claimed_at, CASE WHEN f.at > 0 THEN timestamptz 'epoch' + f.at * interval '1 microsecond' ELSE 'infinity' END)) AS began
     FROM f JOIN leases l ON l.task = f.task AND l.attempt = f.attempt AND l.epoch = f.epoch JOIN tasks t ON t.id = l.task
 ), begun AS (
-    UPDATE leases l SET started_at = clock_timestamp() FROM moved m WHERE m.fresh AND l.task = m.id
+    UPDATE leases l SET started_at = m.began FROM moved m WHERE m.fresh AND l.task = m.id
 ), session AS (
     INSERT INTO sessions (task, attempt, pid, boot_id, shim_pid, shim_start, cgroup, state) SELECT id, attempt, pid, boot, shim, start, cgroup, 'online' FROM moved WHERE fresh ON CONFLICT DO NOTHING
 ), estimated AS (
     INSERT INTO overruns AS o (task, attempt, workspace, due, patience)
-    SELECT id, attempt, workspace, clock_timestamp() + overruns * interval '1 millisecond', patience * interval '1 millisecond' FROM moved WHERE fresh AND overruns > 0
+    SELECT id, attempt, workspace, began + overruns * interval '1 millisecond', patience * interval '1 millisecond' FROM moved WHERE fresh AND overruns > 0
     ON CONFLICT (task) DO UPDATE SET attempt = excluded.attempt, due = excluded.due, patience = excluded.patience, warned_at = NULL, over_at = NULL
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object) SELECT workspace, 'self', 'task.running', id::text FROM moved WHERE fresh
 )
 SELECT n, fresh, id::text, attempt, epoch, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest,
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM moved ORDER BY n
+    floor(extract(epoch FROM began) * 1000)::bigint FROM moved ORDER BY n
