@@ -34,6 +34,7 @@ type Exchange struct {
 	unjudged rate.Sometimes // bounds what is said of messages that are left
 
 	unsealed, unanswered streak.Failures // heartbeats that could not be made, and that the peer did not answer
+	uncounted            streak.Failures // heartbeats without numbers
 
 	unconfirmed wait.Signal // sent when there is something to confirm
 	calls       atomic.Bool // the next confirmation asks the peer, which dials, for a heartbeat

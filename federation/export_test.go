@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"io"
 	"log/slog"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -53,6 +54,9 @@ func (h HistoryForTest) Say(ctx context.Context, link int64) commands.Connection
 	h.x.sayHistory(ctx, link, &beat)
 	return beat.Connection
 }
+
+// LogTo has what happens logged there.
+func (h HistoryForTest) LogTo(w io.Writer) { h.x.log = slog.New(slog.NewTextHandler(w, nil)) }
 
 // Refuse notes that the database has refused what is signed with kid, and returns what the peer is told of that.
 func (h HistoryForTest) Refuse(ctx context.Context, kid signing.KeyID, r *commands.Refused) (*commands.EndedKey, error) {

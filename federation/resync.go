@@ -62,11 +62,12 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, beat *commands.He
 	asking, done := x.brief(ctx)
 	defer done()
 	// A peer that was told the numbers alone would start what is frozen.
-	if err := x.sayFrozen(asking, beat); err != nil {
-		return
+	err := x.sayFrozen(asking, beat)
+	var n commands.Numbering
+	if err == nil {
+		n, err = x.board.DB.Numbering(asking, x.id, whole, theirs)
 	}
-	n, err := x.board.DB.Numbering(asking, x.id, whole, theirs)
-	if err != nil {
+	if x.noteUncounted(ctx, err); err != nil {
 		return
 	}
 	n.Ask = ask
@@ -77,6 +78,17 @@ func (x *Exchange) sayHistory(ctx context.Context, link int64, beat *commands.He
 	x.history.reuse.told = n.Digest != nil || n.Stored.Through == 0
 	x.mu.Unlock()
 	x.sayAudit(asking, v)
+}
+
+// noteUncounted says that heartbeats keep having no numbers: nothing is relayed over a new link then.
+func (x *Exchange) noteUncounted(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil || !x.uncounted.Note(err):
+	case err != nil:
+		x.log.WarnContext(ctx, "heartbeats have no numbers: the database does not tell them within a second. Until it does, no new link is agreed on, and nothing is sent over it", "err", err)
+	default:
+		x.log.InfoContext(ctx, "heartbeats have numbers again")
+	}
 }
 
 // answerable returns the peer's numbers without its question for what it has said, while

@@ -10,8 +10,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// historyLength is how many messages a digest of a history covers.
-const historyLength = 1000
+// A digest of a history covers up to historyLength messages, all among the newest historyDepth numbers: the walk to those that
+// have not expired must not get longer the more have.
+const (
+	historyLength = 1000
+	historyDepth  = 20_000
+)
 
 // Numbering returns what this side of a connection has numbered and stored; with
 // its digest if whole is set, and with what the peer has asked for in theirs,
@@ -55,7 +59,7 @@ func (db *DB) Numbering(ctx context.Context, conn string, whole bool, theirs *co
 // meanwhile does not count: it is not in the set that is told with it.
 func (db *DB) history(ctx context.Context, conn string, base int64, stored commands.Numbers) (*commands.History, error) {
 	h := &commands.History{Base: base, Until: time.Now().UnixMilli()}
-	err := db.pool.QueryRow(ctx, historyOf("inbox"), conn, base+1, stored.Through, gaps(stored), time.UnixMilli(h.Until)).Scan(&h.From, &h.SHA256)
+	err := db.pool.QueryRow(ctx, historyOf("inbox"), conn, max(base, stored.Through-historyDepth)+1, stored.Through, gaps(stored), time.UnixMilli(h.Until)).Scan(&h.From, &h.SHA256)
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of connection %s: %w", conn, err)
 	}

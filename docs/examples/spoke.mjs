@@ -151,7 +151,7 @@ class Spoke {
   view() {
     const ins = [...this.db.all("in:")], base = this.db.get("base") ?? 0, stored = this.stored(), { state, by, reason } = this.state;
     const numbers = { sent: this.db.get("last"), stored };
-    if (!this.agrees || !this.hubAgrees) numbers.digest = digestOf(ins, base, Date.now());
+    if (!this.agrees || !this.hubAgrees) numbers.digest = digestOf(ins, base, stored.through, Date.now());
     if (this.asked?.length) {
       const there = new Map(ins.map((m) => [m.seq, m.digest])), gone = this.db.get("void") ?? [];
       numbers.held = this.asked.map((seq) => ({ seq, sha256: there.get(seq) ?? (gone.some((r) => r.from <= seq && seq <= r.to) ? "0".repeat(64) : "") })).filter((h) => h.sha256);
@@ -173,7 +173,7 @@ class Spoke {
     this.asked = n.ask;
     this.recall = n.recall;
     const last = this.db.get("last"), mine = [...this.db.all("out:")];
-    const ours = n.digest && digestOf(mine.filter((m) => has(n.stored, m.seq)), n.digest.base, n.digest.until);
+    const ours = n.digest && digestOf(mine.filter((m) => has(n.stored, m.seq)), n.digest.base, n.stored.through, n.digest.until);
     this.differs = "";
     if (n.stored.through > last) this.differs = `the hub has stored number ${n.stored.through}; the last one here is ${last}`;
     else if (ours && (ours.sha256 !== n.digest.sha256 || ours.from !== n.digest.from)) this.differs = "the hub has stored other messages under these numbers";

@@ -99,14 +99,16 @@ func (p *peer) history(until int64) *commands.History {
 			list[seq] = s.digest
 		}
 	}
-	return digest(list, 0, until)
+	return digest(list, 0, p.numbers().Through, until)
 }
 
-// digest is the one of section 7.6 over the newest 1,000 of some messages.
-func digest(list map[int64]signing.Digest, base, until int64) *commands.History {
+// digest is the one of section 7.6 over the newest 1,000 of some messages, among the newest 20,000 numbers.
+func digest(list map[int64]signing.Digest, base, through, until int64) *commands.History {
 	var seqs []int64
 	for seq := range list {
-		seqs = append(seqs, seq)
+		if seq > through-20_000 {
+			seqs = append(seqs, seq)
+		}
 	}
 	slices.Sort(seqs)
 	seqs = seqs[max(0, len(seqs)-1000):]
@@ -138,7 +140,7 @@ func (p *peer) checkDigest(b *commands.Heartbeat) {
 			list[seq] = s.Digest
 		}
 	}
-	if want := digest(list, n.Digest.Base, n.Digest.Until); *want != *n.Digest {
+	if want := digest(list, n.Digest.Base, n.Stored.Through, n.Digest.Until); *want != *n.Digest {
 		p.fault("the digest of a heartbeat is from %d, %s; of what the hub sent it is from %d, %s", n.Digest.From, n.Digest.SHA256, want.From, want.SHA256)
 	}
 }

@@ -26,9 +26,9 @@ export function merged(ranges) {
 }
 export const has = (set, n) => n <= set.through && !set.gaps.some((g) => g.from <= n && n <= g.to);
 
-// digestOf covers the newest 1,000 of messages {seq, digest, exp} above base that expire after until.
-export function digestOf(list, base, until) {
-  const all = list.filter((m) => m.seq > base && m.exp > until).sort((a, b) => a.seq - b.seq).slice(-1000);
+// digestOf covers the newest 1,000 of messages {seq, digest, exp} with the newest 20,000 numbers up to through, above base, that expire after until.
+export function digestOf(list, base, through, until) {
+  const all = list.filter((m) => m.seq > Math.max(base, through - 20000) && m.seq <= through && m.exp > until).sort((a, b) => a.seq - b.seq).slice(-1000);
   const bytes = all.map((m) => { const n = Buffer.alloc(8); n.writeBigUInt64BE(BigInt(m.seq)); return Buffer.concat([n, Buffer.from(m.digest, "hex")]); });
   return { base, from: all[0]?.seq ?? 0, until, sha256: sha256(Buffer.concat(bytes)).toString("hex") };
 }
