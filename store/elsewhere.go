@@ -93,6 +93,15 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 	}
 }
 
+// Orders are found by their ids: where these were planned for few mirrors, the planner would else take all of a connection, or all that have
+// no end, for less.
+const (
+	holdFolds     = `SELECT FROM mirrors WHERE command = ANY ($1::uuid[]) AND (conn = $2) IS TRUE ORDER BY task FOR UPDATE`
+	refusedOrders = `SELECT m.command::text, m.task::text, m.spec, m.expires_at, m.anywhere, coalesce((SELECT box FROM order_values WHERE task = m.task), '') FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
+		JOIN mirrors m ON m.command = u.command AND (m.conn = $1) IS TRUE AND encode(m.command_digest, 'hex') = u.digest
+		WHERE NOT is_terminal(m.state) AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task`
+)
+
 // refused returns the refusals of orders that may go to another spoke. Where there
 // are some it locks the mirrors of all folds: those that move later come in the
 // order of tasks with the others.
@@ -114,14 +123,11 @@ func (f *folds) refused(ctx context.Context, tx *Tx, from Standing, elsewhere fu
 	for i, x := range f.order {
 		asked[i] = x.command
 	}
-	if _, err := tx.Exec(ctx, `SELECT FROM mirrors WHERE command = ANY ($1::uuid[]) AND conn = $2 ORDER BY task FOR UPDATE`, asked, from.ID); err != nil {
+	if _, err := tx.Exec(ctx, holdFolds, asked, from.ID); err != nil {
 		return nil, fmt.Errorf("locking the mirrors of a batch: %w", err)
 	}
 	// An order that was to be killed is given to nobody any more, also where that was refused.
-	rows, err := tx.Query(ctx, `SELECT m.command::text, m.task::text, m.spec, m.expires_at, m.anywhere, coalesce(v.box, '') FROM unnest($2::uuid[], $3::text[]) AS u (command, digest)
-		JOIN mirrors m ON m.command = u.command AND m.conn = $1 AND encode(m.command_digest, 'hex') = u.digest
-		LEFT JOIN order_values v ON v.task = m.task
-		WHERE m.ended_at IS NULL AND m.accepted_at IS NULL AND m.kill IS NULL ORDER BY m.task`, from.ID, ids, digests)
+	rows, err := tx.Query(ctx, refusedOrders, from.ID, ids, digests)
 	if err != nil {
 		return nil, fmt.Errorf("reading refused orders: %w", err)
 	}

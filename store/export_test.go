@@ -23,7 +23,7 @@ var (
 )
 
 // ByKeyForTest are statements that find their rows by a key, and are planned as well while few rows are open.
-var ByKeyForTest = []string{noteDelivered, noteFailure, returnDeliveries, newsSQL, refuseAnswer}
+var ByKeyForTest = []string{noteDelivered, noteFailure, returnDeliveries, newsSQL, refuseAnswer, endToldSQL, holdFolds, refusedOrders, reopenLost}
 
 // PruneForTest is the statement that removes old rows of a kind.
 func PruneForTest(kind string) string {

@@ -205,7 +205,7 @@ const reopenLost = `
 	WITH lost AS (
 		SELECT count(*) AS n, range_agg(int8range(o.seq, o.seq + 1)) AS numbers FROM confirmed c, unnest($2::int8multirange * c.numbers) AS r, LATERAL (
 			SELECT id, seq, kind FROM outbox WHERE conn = $1 AND seq >= lower(r) AND seq < upper(r) AND exp > clock_timestamp() OFFSET 0) AS o
-		WHERE c.conn = $1 AND (o.kind <> $3 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($4 OR m.started_at IS NULL) AND m.ended_at IS NULL))
+		WHERE c.conn = $1 AND (o.kind <> $3 OR EXISTS (SELECT FROM mirrors m WHERE m.command = o.id AND ($4 OR m.started_at IS NULL) AND NOT is_terminal(m.state)))
 	), opened AS (
 		UPDATE confirmed c SET numbers = c.numbers - lost.numbers FROM lost WHERE c.conn = $1 AND lost.n > 0
 	), forgotten AS (

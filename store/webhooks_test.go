@@ -1,16 +1,12 @@
 package store_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -34,29 +30,13 @@ func TestAReturnedDeliveryKeepsItsTries(t *testing.T) {
 func TestWhatHasAKeyIsFoundByIt(t *testing.T) {
 	t.Parallel()
 	s := scene{t, storetest.NewPair(t).Hub}
+	s.FindsByKey(t, store.ByKeyForTest...)
 	require.NoError(t, s.DB.NoteDelivered(t.Context(), []store.Delivered{{Trial: s.trial(), Status: 204}}))
 	require.NoError(t, s.Exec(`INSERT INTO mirrors (task, conn, state, command, command_digest, request_digest, created_by, spec, expires_at, ended_at)
 		SELECT gen_random_uuid(), id, 'completed', gen_random_uuid(), '', '', 'test', '{}', now(), now() FROM connections, generate_series(1, 1000)`))
-	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
-	require.NoError(t, err)
-	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; ANALYZE`)
-	require.NoError(t, err)
+	asOwner(t, s.Side, `ANALYZE`)
 
-	for i, note := range store.ByKeyForTest {
-		name := fmt.Sprintf("note_%d", i)
-		d, err := conn.Prepare(t.Context(), name, note)
-		require.NoError(t, err)
-		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE `+name+`(NULL`+strings.Repeat(", NULL", len(d.ParamOIDs)-1)+`)`, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err)
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(t, err)
-		for i, line := range plan {
-			if strings.Contains(line, "Index Scan using") && !strings.Contains(plan[i+1], "Index Cond: ") {
-				t.Errorf("it reads a whole index:\n%s", strings.Join(plan, "\n"))
-			}
-		}
-	}
+	s.FindsByKey(t, store.ByKeyForTest...)
 }
 
 // Who enables a webhook has it told which events were given up as it was disabled.

@@ -4,6 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 )
 
 // A Plan is one step of how a statement was run, as EXPLAIN (ANALYZE, FORMAT JSON) tells it, and those before it.
@@ -90,3 +96,31 @@ const (
 	fewRows, manyRows                   = 100, 4000
 	manyBlocks, blocksALook, blocksARow = 100, 10, 4 // of an index and its table: a list of ids is one look
 )
+
+// FindsByKey fails for each statement that, as it is planned now, walks a whole index, or all rows of a connection.
+func (s *Side) FindsByKey(t testing.TB, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), `SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET random_page_cost = 1`)
+	require.NoError(t, err)
+	for i, statement := range statements {
+		name := fmt.Sprintf("statement_%d", i)
+		d, err := conn.Prepare(t.Context(), name, statement)
+		require.NoError(t, err)
+		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE `+name+`(NULL`+strings.Repeat(", NULL", len(d.ParamOIDs)-1)+`)`, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		for i, line := range plan {
+			_, table, scans := strings.Cut(line, "Scan using ")
+			if _, table, _ = strings.Cut(table, " on "); !scans || slices.Contains(small, strings.Fields(table)[0]) {
+				continue
+			}
+			if cond := strings.TrimSpace(plan[min(i+1, len(plan)-1)]); !strings.HasPrefix(cond, "Index Cond: ") || strings.HasPrefix(table, "mirrors ") && strings.HasPrefix(cond, "Index Cond: (conn = ") {
+				t.Errorf("it reads a whole index, or all of a connection:\n%s", strings.Join(plan, "\n"))
+			}
+		}
+	}
+}
