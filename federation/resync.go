@@ -85,7 +85,7 @@ func (x *Exchange) noteUncounted(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil || !x.uncounted.Note(err):
 	case err != nil:
-		x.log.WarnContext(ctx, "heartbeats have no numbers: the database does not tell them within a second. Until it does, no new link is agreed on, and nothing is sent over it", "err", err)
+		x.log.WarnContext(ctx, "heartbeats have no numbers; nothing is sent over a new link", "err", err)
 	default:
 		x.log.InfoContext(ctx, "heartbeats have numbers again")
 	}
