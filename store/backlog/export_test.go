@@ -12,3 +12,6 @@ func (l *Look) Step(by time.Duration) {
 
 // Long makes every look long that takes so long.
 func (l *Look) Long(d time.Duration) { l.long = d }
+
+// StatementForTest is a statement by its name.
+var StatementForTest = statement

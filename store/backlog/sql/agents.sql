@@ -2,7 +2,7 @@
 
 -- name: agent_rows
 SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.reason, NULL::jsonb, NULL::jsonb, t.attempt, c.peer_name, '', coalesce(x.spec->>'retry_of', ''), '', t.command::text, x.spec - 'sealed', NULL::jsonb, x.result,
-    (SELECT jsonb_strip_nulls(jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name), 'cancel', nullif(k.cancel, ''))) FROM kills k WHERE k.task = t.id
+    (SELECT jsonb_strip_nulls(jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name), 'cancel', nullif(k.cancel, ''))) FROM kills k WHERE k.task = t.id AND k.conn = t.conn
         ORDER BY k.command::text IS DISTINCT FROM x.result->>'kill', k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1), NULL::jsonb,
     (SELECT jsonb_strip_nulls(jsonb_build_object('number', p.number, 'paused', p.paused, 'reason', nullif(p.reason, ''), 'by', CASE p.actor WHEN c.peer THEN c.peer_name ELSE p.actor END, 'at', p.at, 'state', 'taken')) FROM pauses p WHERE p.task = t.id AND p.conn = t.conn),
     '', coalesce(x.result->>'isolation', ''), t.expires_at, t.created_at, t.updated_at,

@@ -118,8 +118,8 @@ ended AS (
 -- name: moved_columns
     id::text, state, reason, attempt, coalesce(conn::text, ''), coalesce(command::text, ''), command_digest, epoch,
     is_asked(reason),
-    CASE WHEN reason = 'operator' THEN (SELECT format('(%s): %s', k.actor, k.reason) FROM kills k WHERE k.task = id AND k.actor <> '' ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1) END,
-    CASE WHEN is_asked(reason) THEN coalesce((SELECT CASE WHEN k.actor = '' THEN k.command::text END FROM kills k WHERE k.task = id ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1), '') ELSE '' END,
+    CASE WHEN reason = 'operator' THEN (SELECT format('(%s): %s', k.actor, k.reason) FROM kills AS k (asker) WHERE k.task = id AND k.asker = conn AND k.actor <> '' ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1) END,
+    CASE WHEN is_asked(reason) THEN coalesce((SELECT CASE WHEN k.actor = '' THEN k.command::text END FROM kills AS k (asker) WHERE k.task = id AND k.asker = conn ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1), '') ELSE '' END,
     started_at, CASE WHEN state = 'queued' THEN not_before END
 
 -- name: ended_tasks

@@ -20,7 +20,7 @@ UPDATE tasks t SET unmet = unmet - $3::int, updated_at = clock_timestamp(),
 WHERE id = $1 AND state = $2
 
 -- name: waiting_dependents
-SELECT DISTINCT task::text FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND NOT met
+SELECT DISTINCT e.task::text FROM unnest($1::uuid[]) AS u (id), LATERAL (SELECT task, met FROM dependencies WHERE dependency = u.id OFFSET 0) AS e WHERE NOT e.met
 
 -- name: tell_dependents
 UPDATE tasks SET reason = 'dependency_failed', updated_at = clock_timestamp()
@@ -29,11 +29,11 @@ WHERE id = ANY ($1::uuid[]) AND on_failed_dep = 'hold' AND state = 'queued'
 -- Those that end with the tasks of $1, and those that end with these, however long the chain.
 -- name: dependents_to_cancel
 WITH RECURSIVE ends AS (
-    SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.task
-    WHERE d.dependency = ANY ($1::uuid[]) AND NOT d.met AND t.on_failed_dep = 'cancel' AND t.state = ANY ($2::text[]::task_state[])
+    SELECT t.id FROM unnest($1::uuid[]) AS u (id), LATERAL (SELECT task, met FROM dependencies WHERE dependency = u.id OFFSET 0) AS d JOIN tasks t ON t.id = d.task
+    WHERE NOT d.met AND t.on_failed_dep = 'cancel' AND t.state = ANY ($2::text[]::task_state[])
     UNION
-    SELECT t.id FROM ends e JOIN dependencies d ON d.dependency = e.id AND NOT d.met JOIN tasks t ON t.id = d.task
-    WHERE t.on_failed_dep = 'cancel' AND t.state = ANY ($2::text[]::task_state[])
+    SELECT t.id FROM ends e, LATERAL (SELECT task, met FROM dependencies WHERE dependency = e.id OFFSET 0) AS d JOIN tasks t ON t.id = d.task
+    WHERE NOT d.met AND t.on_failed_dep = 'cancel' AND t.state = ANY ($2::text[]::task_state[])
 )
 SELECT id::text FROM ends
 

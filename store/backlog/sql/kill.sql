@@ -13,14 +13,15 @@ UPDATE leases SET reason =
 -- include: asked_reason
 FROM was WHERE task = $1 RETURNING paused, coalesce(conn::text, ''), NOT was.before
 
+-- Another connection may have forbidden a task under this id before it came: that says nothing of it, here and below.
 -- name: asked_reason
     CASE WHEN reason = 'link_revoked' THEN reason ELSE (
         SELECT CASE WHEN k.cancel <> '' THEN 'cancel_requested' WHEN k.actor = '' THEN 'kill_requested' ELSE 'operator' END
-        FROM kills k WHERE k.task = $1 ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1) END
+        FROM kills k WHERE k.task = $1 AND k.conn = leases.conn ORDER BY k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1) END
 
 -- name: pending_kill
 SELECT l.attempt, l.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds'), NOT is_kill(l.reason)
-FROM leases l LEFT JOIN kills k ON k.task = l.task AND k.cancel <> 'after'
+FROM leases l LEFT JOIN kills k ON k.task = l.task AND k.conn = l.conn AND k.cancel <> 'after'
 WHERE l.task = $1 AND (is_kill(l.reason) OR k.task IS NOT NULL) GROUP BY l.attempt, l.epoch, l.reason
 
 -- Of $3 it is known that they have started.

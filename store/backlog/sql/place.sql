@@ -111,7 +111,7 @@ FROM less e WHERE t.id = e.task
 -- name: free
 WITH gone AS (
     DELETE FROM parked WHERE ctid = ANY (ARRAY (
-        SELECT p.ctid FROM (SELECT DISTINCT task FROM dependencies WHERE dependency = ANY ($1::uuid[]) AND met) AS d,
+        SELECT p.ctid FROM (SELECT DISTINCT e.task FROM unnest($1::uuid[]) AS u (id), LATERAL (SELECT task, met FROM dependencies WHERE dependency = u.id OFFSET 0) AS e WHERE e.met) AS d,
             LATERAL (SELECT FROM tasks WHERE id = d.task AND unmet = 0 AND state = 'queued' OFFSET 0) AS t, LATERAL (SELECT ctid FROM parked WHERE task = d.task AND why = 'deps' OFFSET 0) AS p))
     RETURNING task
 ), freed AS (

@@ -52,13 +52,13 @@ SELECT id::text FROM moved
 
 -- name: pasts
 SELECT t.id::text, coalesce(r.attempt, 0), coalesce(s.recall_from > 0 AND NOT has_ended(c.state)
-    AND NOT EXISTS (SELECT FROM leases l WHERE l.task = t.id AND (is_kill(l.reason) OR EXISTS (SELECT FROM kills k WHERE k.task = l.task AND k.cancel <> 'after'))), false)
+    AND NOT EXISTS (SELECT FROM leases l WHERE l.task = t.id AND (is_kill(l.reason) OR EXISTS (SELECT FROM kills k WHERE k.task = l.task AND k.conn = l.conn AND k.cancel <> 'after'))), false)
 FROM tasks t LEFT JOIN recalled r ON r.task = t.id AND r.conn = t.conn LEFT JOIN sequences s ON s.conn = t.conn LEFT JOIN connections c ON c.id = t.conn
 WHERE t.id = ANY ($1::uuid[])
 
 -- What agents have asked before the restore, $2, that went on since as far as their asker knows.
 -- name: withdraw_recalled
-UPDATE questions SET outcome = 'withdrawn', reason = $3, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND outcome IS NULL AND asked_at < $2 RETURNING task::text
+UPDATE questions SET outcome = 'withdrawn', reason = $3, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND answered_at IS NULL AND asked_at < $2 RETURNING task::text
 
 -- Attempts that had begun were not given back, as they were closed.
 -- name: interrupt_recalled
