@@ -53,7 +53,8 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	for _, s := range list {
 		r.sort(conn, s)
 	}
-	if err := r.countUnknown(ctx, tx, list); err != nil {
+	unknown, err := r.newUnknown(ctx, tx, list)
+	if err != nil {
 		return err
 	}
 	if len(r.lost) > 0 {
@@ -79,12 +80,15 @@ func (b *Backlog) Recall(ctx context.Context, tx *store.Tx, conn string, list []
 	if _, err := b.takeBegun(ctx, tx, slices.Concat(r.begun.task, r.cancelled)); err != nil {
 		return err
 	}
-	return finishRecalled(ctx, tx, conn, r.cancelled)
+	if err := finishRecalled(ctx, tx, conn, r.cancelled); err != nil {
+		return err
+	}
+	return tx.CountRecalled(ctx, conn, unknown, len(r.lost)) // it locks the numbers, which come last
 }
 
-// countUnknown counts the tasks that are not here, each once after a restore: a hub names a task in each page that has a message about
+// newUnknown is how many tasks are not here, each once after a restore: a hub names a task in each page that has a message about
 // it. One that comes again, and has begun nothing, counts each time. One that was named before is not told as lost again.
-func (r *recalling) countUnknown(ctx context.Context, tx *store.Tx, list []commands.TaskStanding) error {
+func (r *recalling) newUnknown(ctx context.Context, tx *store.Tx, list []commands.TaskStanding) (int, error) {
 	var unknown []string
 	for _, s := range list {
 		if _, here := r.here[s.Task]; !here {
@@ -95,15 +99,15 @@ func (r *recalling) countUnknown(ctx context.Context, tx *store.Tx, list []comma
 	if len(unknown) > 0 && !r.restored.IsZero() {
 		rows, err := tx.Query(ctx, statement("named_before"), unknown, r.conn, r.restored)
 		if err != nil {
-			return fmt.Errorf("looking for tasks that were named before: %w", err)
+			return 0, fmt.Errorf("looking for tasks that were named before: %w", err)
 		}
 		var task string
 		if _, err := pgx.ForEachRow(rows, []any{&task}, func() error { named[task] = true; return nil }); err != nil {
-			return fmt.Errorf("looking for tasks that were named before: %w", err)
+			return 0, fmt.Errorf("looking for tasks that were named before: %w", err)
 		}
 	}
 	r.lost = slices.DeleteFunc(r.lost, func(m Moved) bool { return named[m.Task] })
-	return tx.CountRecalled(ctx, r.conn, len(unknown)-len(named), len(r.lost))
+	return len(unknown) - len(named), nil
 }
 
 // finishRecalled makes the open attempts of tasks of a connection that it recalls as cancelled the last ones: they may finish.
