@@ -18,6 +18,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -140,7 +141,7 @@ func removeBut(dir, digest string) {
 }
 
 // handOver gives an attempt that is about to start what the one before has kept. A file that is not what the database says is
-// left out: the agent then begins anew.
+// left out: the agent then begins anew. One that this host cannot read now is none of these.
 func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) error {
 	c, err := s.backlog.LastCheckpoint(ctx, r.fence.Task)
 	if err != nil {
@@ -153,6 +154,9 @@ func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) err
 		return nil
 	}
 	data, err := readCheckpoint(filepath.Join(checkpointDir(s.Dir, r.fence.Task), c.Digest), c.Digest)
+	if hostfault.Is(err) {
+		return fmt.Errorf("reading the checkpoint of an agent: %w", err)
+	}
 	if err != nil {
 		s.Log.ErrorContext(ctx, "the checkpoint of an agent cannot be read; its attempt begins anew", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
 		return nil

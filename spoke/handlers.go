@@ -59,6 +59,9 @@ func (s *Spoke) judgeNamed(ctx context.Context, m *store.Incoming, rules *policy
 	spawn := m.Body.(*commands.Spawn)
 	refused := s.judgeOrder(m, func(env map[string]string) *commands.Refused { return rules.JudgeNamed(spawn, env, named) })
 	fault := named.Fault != nil && (refused == nil || refused.Code == commands.BadPath)
+	if !fault {
+		s.left.judged(m.Conn, m.Header.ID)
+	}
 	if refused == nil && !fault {
 		return nil
 	}

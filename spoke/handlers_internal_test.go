@@ -39,7 +39,7 @@ func withoutFiles(t *testing.T) (p *storetest.Pair, s *Spoke, judge func(task st
 	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
 	require.NoError(t, err)
 	return p, s, func(task string) (*store.Incoming, *commands.Refused) {
-		m := &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "of " + task}, Body: &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
+		m := &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "of " + task, Exp: time.Now().Add(time.Hour).UnixMilli()}, Policy: rules.ID(), Body: &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
 		named := &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
 		return m, s.judgeNamed(t.Context(), m, rules, named)
 	}
@@ -59,6 +59,7 @@ func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
 	require.Equal(t, commands.BadPath, refused.Code)
 	require.NotContains(t, refused.Why, "files")
 	require.Equal(t, "too many open files", m.Aside)
+	require.Empty(t, m.Policy, "none has decided")
 
 	for i := range maxLeft - 1 {
 		require.True(t, s.left.leave(conn, strconv.Itoa(i), now))
@@ -66,6 +67,29 @@ func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
 	require.False(t, s.left.leave(conn, "one more", now))
 	require.True(t, s.left.leave("another hub", "one more", now))
 	require.True(t, s.left.leave(conn, "one more", now.Add(2*leftFor)), "the others come no more")
+}
+
+// What is judged after all counts no more, and what expires before the minute is over is not left.
+func TestAnOrderThatIsJudgedIsLeftNoMore(t *testing.T) {
+	t.Parallel()
+	p, s, _ := withoutFiles(t)
+	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
+	require.NoError(t, err)
+	fault := &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
+	m := func(exp time.Duration) *store.Incoming {
+		return &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "an order", Exp: time.Now().Add(exp).UnixMilli()}, Body: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
+	}
+	first := m(time.Hour)
+	require.NotNil(t, s.judgeNamed(t.Context(), first, rules, fault))
+	require.Error(t, first.Later)
+	require.Len(t, s.left.since[p.Spoke.Conn.ID], 1)
+
+	require.Nil(t, s.judgeNamed(t.Context(), m(time.Hour), rules, &policy.Named{}))
+
+	require.Empty(t, s.left.since[p.Spoke.Conn.ID])
+	soon := m(leaveFor / 2)
+	require.NotNil(t, s.judgeNamed(t.Context(), soon, rules, fault))
+	require.NoError(t, soon.Later)
 }
 
 // One that its hub has killed meanwhile is answered so.

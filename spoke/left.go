@@ -50,14 +50,23 @@ func (l *left) leave(conn, order string, now time.Time) bool {
 	return true
 }
 
+// judged forgets an order that is judged: it counts no more among those that are left.
+func (l *left) judged(conn, order string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.since[conn], order)
+}
+
 // unjudged says what becomes of an order that a fault of this host keeps from being judged. It is left for a while, and refused then in
-// words that are the same whatever there is at its paths. One that its hub has killed is left no more: it is answered so.
+// words that are the same whatever there is at its paths. One that expires before is refused at once: another spoke may be in time for it.
+// One that its hub has killed is left no more: it is answered so. No policy has decided.
 func (s *Spoke) unjudged(ctx context.Context, m *store.Incoming, named *policy.Named) *commands.Refused {
-	fault := withoutPath(named.Fault)
+	fault, now := withoutPath(named.Fault), time.Now()
+	m.Policy = ""
 	if killed, err := s.backlog.Killed(ctx, m.Conn, m.Task()); err == nil && killed {
 		return nil
 	}
-	if s.left.leave(m.Conn, m.Header.ID, time.Now()) {
+	if now.Add(leaveFor).Before(time.UnixMilli(m.Header.Exp)) && s.left.leave(m.Conn, m.Header.ID, now) {
 		m.Later = errors.New(fault)
 	}
 	m.Aside = fault

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -28,14 +27,24 @@ func (s *Spoke) notStarted(ctx context.Context, r *run, err error) {
 	s.finish(ctx, r, r.fence, e)
 }
 
-// couldNotStart is the end of an attempt whose agent did not start. A fault of the host can pass by itself, wherever it was met.
+// couldNotStart is the end of an attempt whose agent did not start. Only what would be so the next time ends its task: whatever else kept it
+// from starting, as the database or the disk, may pass by itself.
 func couldNotStart(err error) backlog.End {
-	e := backlog.End{Outcome: commands.CouldNotStart, Exit: commands.Exit{Code: -1, Error: commands.Clean(err.Error(), 1000)}}
-	x, _ := errors.AsType[*supervisor.StartError](err)
-	if fault, _ := runtime.OfHost(err); fault || place.Fault(err) || x != nil && x.Reason == supervisor.LeaseOver {
-		e.Outcome = commands.Released
+	e := backlog.End{Outcome: commands.Released, Exit: commands.Exit{Code: -1, Error: commands.Clean(err.Error(), 1000)}}
+	if lasting(err) {
+		e.Outcome = commands.CouldNotStart
 	}
 	return e
+}
+
+// lasting reports whether a start has failed by the order itself, or by a program or a directory that is not as it has to be.
+func lasting(err error) bool {
+	if _, ok := errors.AsType[*runtime.Refusal](err); ok {
+		return true
+	}
+	x, ok := errors.AsType[*supervisor.StartError](err)
+	fault, _ := runtime.OfHost(err)
+	return ok && !fault && x.Reason != supervisor.LeaseOver
 }
 
 // tryLater is the exit code of an agent that has met a limit of somebody else's, as of the provider of its model:

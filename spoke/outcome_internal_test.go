@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -42,12 +43,12 @@ func TestWhatCouldNotStart(t *testing.T) {
 		require.Equal(t, want, end.Outcome, "%s", reason)
 		require.Contains(t, end.Exit.Error, "it did not")
 	}
-	require.Equal(t, commands.CouldNotStart, couldNotStart(errors.New("something else")).Outcome)
-	for errno, want := range map[error]commands.Outcome{ // wherever it is met: at the files of an attempt, at the door
-		unix.EMFILE: commands.Released, unix.ENOSPC: commands.Released, unix.EIO: commands.Released, unix.EEXIST: commands.CouldNotStart, unix.ENOENT: commands.CouldNotStart,
-	} {
-		err := fmt.Errorf("noting the policy of an attempt: %w", &os.PathError{Op: "open", Path: "/x", Err: errno})
-		require.Equal(t, want, couldNotStart(err).Outcome, "%v", errno)
+	require.Equal(t, commands.CouldNotStart, couldNotStart(fmt.Errorf("an attempt: %w", &runtime.Refusal{Reason: runtime.BadEnv})).Outcome)
+	for _, err := range []error{errors.New("something else"), unix.EMFILE, unix.ENOSPC, unix.EIO, unix.EEXIST, unix.EACCES} { // wherever it is met: at the files of an attempt, at the door
+		end := couldNotStart(fmt.Errorf("noting the policy of an attempt: %w", &os.PathError{Op: "open", Path: "/x", Err: err}))
+
+		require.Equal(t, commands.Released, end.Outcome, "%v", err)
+		require.Equal(t, "noting the policy of an attempt: open /x: "+err.Error(), end.Exit.Error)
 	}
 	require.Equal(t, "too many", withoutPath(fmt.Errorf("an attempt: %w", &supervisor.StartError{Path: "/srv/of an order", Text: "too many"})))
 }

@@ -73,9 +73,13 @@ func modeOf(f commands.File) fs.FileMode {
 	return 0o600
 }
 
-// environmentOf opens the values of an attempt.
+// environmentOf opens the values of an attempt. The error is a [*runtime.Refusal]: they can be opened no other time either.
 func (s *Spoke) environmentOf(r *run) (environment, error) {
-	return s.openEnvironment(&r.spec, r.asker, r.asked.Command, r.own().Home)
+	e, err := s.openEnvironment(&r.spec, r.asker, r.asked.Command, r.own().Home)
+	if err != nil {
+		err = &runtime.Refusal{Reason: runtime.BadEnv, Text: err.Error()}
+	}
+	return e, err
 }
 
 // judgeOrder asks the policy about an order as it came, with the values that it brought.
