@@ -2,6 +2,8 @@ package meshtest
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -10,9 +12,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 )
 
-// closeDatabase makes the server of an instance's database refuse it, until the
-// test ends.
-func (i *Instance) closeDatabase(t *testing.T) {
+// closeDatabase makes the server of an instance's database refuse it, until open is
+// called or the test ends.
+func (i *Instance) closeDatabase(t *testing.T) (open func()) {
 	t.Helper()
 	cfg := i.SQL.Config().ConnConfig.Copy()
 	name := cfg.Database
@@ -26,8 +28,34 @@ func (i *Instance) closeDatabase(t *testing.T) {
 	}
 	database := "ALTER DATABASE " + pgx.Identifier{name}.Sanitize()
 	exec(database + " ALLOW_CONNECTIONS false")
-	t.Cleanup(func() { exec(database + " ALLOW_CONNECTIONS true") })
+	open = sync.OnceFunc(func() { exec(database + " ALLOW_CONNECTIONS true") })
+	t.Cleanup(open)
 	exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1`, name)
+	return open
+}
+
+// An agent whose spoke has claimed it, and then loses its database for longer than it waits for that, starts when it is back.
+func TestAnAgentStartsThoughTheDatabaseWasAway(t *testing.T) {
+	t.Parallel()
+	m := Start(t, "attic")
+	s := m.Spokes["attic"]
+	hold, err := s.SQL.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = hold.Rollback(context.WithoutCancel(t.Context())) }() // its connection is cut
+	_, err = hold.Exec(t.Context(), `LOCK TABLE task_checkpoints`)           // the last that it asks before the start
+	require.NoError(t, err)
+	id := m.Spawn(t, "attic", "true")
+	Await(t, "that it is claimed", func() bool {
+		return s.Count(t, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'task_checkpoints'::regclass`) > 0
+	})
+
+	open := s.closeDatabase(t)
+
+	Await(t, "that the spoke has waited long enough", func() bool {
+		return strings.Contains(s.Log.String(), "an agent could not be started, by a fault of this host")
+	})
+	open()
+	require.Equal(t, commands.Completed, m.Wait(t, id).State)
 }
 
 // Whatever is asked of an instance whose database is away, the answer is that: who
