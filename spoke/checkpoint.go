@@ -18,7 +18,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
-	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
+	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -154,7 +154,7 @@ func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) err
 		return nil
 	}
 	data, err := readCheckpoint(filepath.Join(checkpointDir(s.Dir, r.fence.Task), c.Digest), c.Digest)
-	if hostfault.Is(err) {
+	if place.Fault(err) {
 		return fmt.Errorf("reading the checkpoint of an agent: %w", err)
 	}
 	if err != nil {
