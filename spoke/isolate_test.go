@@ -103,19 +103,49 @@ func TestABubbleOnDemand(t *testing.T) {
 	require.NotContains(t, v.Isolation, commands.IsolationBubble)
 }
 
-// Where it has the user of its spoke an agent could connect to the control socket.
+// Where agents are not confined one may read the key of the control socket.
 func TestAnAgentDoesNotControlItsSpoke(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
 	s := m.Spokes["attic"]
 	ask := `import http.client, socket, sys
 c = http.client.HTTPConnection("x"); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])
-c.request("GET", "/api/v1/instance"); r = c.getresponse(); print(r.status, r.read().decode())`
+c.request("GET", "/api/v1/instance", headers=dict([open(sys.argv[2]).read().strip().split(": ")])); r = c.getresponse(); print(r.status, r.read().decode())`
 
-	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"python3", "-c", ask, filepath.Join(s.Dir, "control.sock")}}})
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"python3", "-c", ask, filepath.Join(s.Dir, "control.sock"), filepath.Join(s.Dir, "control.key")}}})
 
 	require.Equal(t, commands.Completed, m.Wait(t, task).State)
 	require.Regexp(t, `^403 .*FORBIDDEN.*agents may not control`, m.Stdout(t, task, true))
+}
+
+// A child of an agent that has ended its shim is below none, and has the user of its spoke. The key it may not read at landlock
+// (the attack read-control-key); here it does not, and gets nothing.
+func TestAnAgentWithoutItsShimDoesNotControlItsSpoke(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: meshtest.Loose(policy.Presets["open"])}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	ask := `import http.client, os, signal, socket, sys
+shim, said = os.getppid(), open("said", "a")
+def ask():
+    c = http.client.HTTPConnection("x"); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])
+    c.request("POST", "/api/v1/policy/reload"); said.write("%d\n" % c.getresponse().status); said.flush()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while os.path.exists("/proc/%d" % shim): ask()
+        for _ in range(20): ask()
+    os._exit(0)
+os.wait()
+while not os.path.getsize("said"): pass
+os.kill(shim, signal.SIGKILL)`
+
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"env", "-i", "python3", "-c", ask, filepath.Join(s.Dir, "control.sock")}}})
+
+	require.NotEqual(t, commands.Completed, m.Wait(t, task).State)
+	said, err := os.ReadFile(filepath.Join(s.Dir, "agents", task, "1", "work", "said"))
+	require.NoError(t, err)
+	require.Contains(t, string(said), "403")
+	require.NotContains(t, string(said), "200", "it was served when nothing was above it that told whose it is")
 }
 
 // A spoke that comes back finds the user of its agents, and takes it back at their end.

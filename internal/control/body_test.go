@@ -20,9 +20,9 @@ import (
 )
 
 // rude serves the API, of which nothing is asked that exists, and slow answers, to who is this user.
-func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (address string) {
+func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (dir string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir = t.TempDir()
 	l, err := Listen(t.Context(), dir)
 	require.NoError(t, err)
 	serve := api.Serve(struct{ api.StrictServerInterface }{}, api.Plain{}, May, func(w http.ResponseWriter, _ *http.Request, err error) { Error(w, err) })
@@ -31,17 +31,23 @@ func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (address 
 	if slow != nil {
 		mux.Handle("/slow", slow)
 	}
-	s := &http.Server{Handler: allowed(mux, bodyTime)}
+	s := &http.Server{Handler: l.allowed(mux, bodyTime)}
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, nil) }
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })
-	return Socket(dir)
+	return dir
 }
 
-// says sends text as it stands and reads the answer.
-func says(t *testing.T, address, text string) (*http.Response, api.Problem) {
+// says sends text, with the key of the instance in dir, and reads the answer.
+func says(t *testing.T, dir, text string) (*http.Response, api.Problem) {
 	t.Helper()
-	c, err := net.Dial("unix", address)
+	return saysBare(t, dir, strings.Replace(text, "\r\n", "\r\n"+keyHeader+": "+readKey(dir)+"\r\n", 1))
+}
+
+// saysBare sends text as it stands and reads the answer.
+func saysBare(t *testing.T, dir, text string) (*http.Response, api.Problem) {
+	t.Helper()
+	c, err := net.Dial("unix", Socket(dir))
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
@@ -58,7 +64,7 @@ func says(t *testing.T, address, text string) (*http.Response, api.Problem) {
 // What cannot be asked is told apart by its code, and who asks with another method hears which there are.
 func TestWhatCannotBeAskedHasACode(t *testing.T) {
 	t.Parallel()
-	address := rude(t, time.Minute, nil)
+	dir := rude(t, time.Minute, nil)
 	for text, want := range map[string]api.Problem{
 		"DELETE /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 405, Code: "METHOD_NOT_ALLOWED", Title: "The path takes other methods"},
 		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}":                                        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
@@ -66,7 +72,7 @@ func TestWhatCannotBeAskedHasACode(t *testing.T) {
 		"GET /api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 404, Code: "NOT_FOUND", Title: "There is no such thing"},
 		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 600000\r\n\r\n" + strings.Repeat(" ", 600000): {Status: 413, Code: "PAYLOAD_TOO_LARGE", Title: "The body is too large"},
 	} {
-		resp, p := says(t, address, text)
+		resp, p := says(t, dir, text)
 
 		require.Equal(t, want, api.Problem{Status: p.Status, Code: p.Code, Title: p.Title})
 		require.Equal(t, want.Status, resp.StatusCode)
@@ -92,7 +98,7 @@ func TestNobodyIsSentElsewhere(t *testing.T) {
 			if method == "CONNECT" && strings.HasPrefix(path, "http:") {
 				continue // it cannot be read
 			}
-			resp, p := says(t, Socket(dir), method+" "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+			resp, p := says(t, dir, method+" "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
 
 			require.Equal(t, http.StatusNotFound, resp.StatusCode, "%s %s", method, path)
 			require.Equal(t, string(commands.NotFound), p.Code, "%s %s", method, path)
@@ -106,11 +112,11 @@ func TestNobodyIsSentElsewhere(t *testing.T) {
 // A body that does not come to its end is given up, whether or not anybody wants it.
 func TestABodyThatStopsHalfWayIsGivenUp(t *testing.T) {
 	t.Parallel()
-	address := rude(t, 200*time.Millisecond, nil)
+	dir := rude(t, 200*time.Millisecond, nil)
 	codes := map[int]commands.Code{408: commands.RequestTimeout, 404: commands.NotFound}
 	for path, want := range map[string]int{"POST /api/v1/keys/rotate": 408, "POST /api/v1/nothing": 404, "GET /api/v1/nothing": 404} {
 		for _, length := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
-			resp, p := says(t, address, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n5\r\n", path, length))
+			resp, p := says(t, dir, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n5\r\n", path, length))
 
 			require.Equal(t, want, resp.StatusCode, "%s: %s", path, p.Detail)
 			require.Equal(t, string(codes[want]), p.Code)
@@ -123,7 +129,7 @@ func TestABodyThatStopsHalfWayIsGivenUp(t *testing.T) {
 func TestAnAnswerIsNotCutOffByTheTimeOfABody(t *testing.T) {
 	t.Parallel()
 	const bodyTime = 100 * time.Millisecond
-	address := rude(t, bodyTime, func(w http.ResponseWriter, r *http.Request) {
+	dir := rude(t, bodyTime, func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
 		select {
 		case <-r.Context().Done():
@@ -133,7 +139,7 @@ func TestAnAnswerIsNotCutOffByTheTimeOfABody(t *testing.T) {
 		JSON(w, api.Problem{Detail: fmt.Sprint(err)})
 	})
 	for _, body := range []string{"Content-Length: 2\r\n\r\n{}", "\r\n", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"} {
-		_, p := says(t, address, "POST /slow HTTP/1.1\r\nHost: x\r\n"+body)
+		_, p := says(t, dir, "POST /slow HTTP/1.1\r\nHost: x\r\n"+body)
 
 		require.Equal(t, "<nil>", p.Detail)
 	}

@@ -37,14 +37,12 @@ type Client struct {
 }
 
 // local is a client of the instance in dir.
-func local(dir string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
-	return &Client{url: "http://instance", where: "the instance in " + dir, dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 128}}}
+func local(dir string, by http.RoundTripper) *Client {
+	return &Client{url: "http://instance", where: "the instance in " + dir, dir: dir, http: &http.Client{Transport: by}}
 }
 
 // NewClient returns a client of the instance in dir. It connects when asked.
-func NewClient(dir string) *Client {
-	return local(dir, func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, Socket(dir)) })
-}
+func NewClient(dir string) *Client { return local(dir, Transport(dir)) }
 
 // Runs reports whether an instance serves dir.
 func Runs(ctx context.Context, dir string) bool {

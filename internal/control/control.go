@@ -3,7 +3,8 @@
 //
 // Only root and the user that the instance runs as may ask. The mode of the socket
 // keeps other users from connecting, and the peer credentials of each connection
-// (SO_PEERCRED) are checked again. An answer is sent after its effect was committed, so
+// (SO_PEERCRED) are checked again. Each request has the key of the instance, a file in the
+// data directory that an agent with the user of the instance may not read. An answer is sent after its effect was committed, so
 // a caller that disconnects early loses nothing.
 package control
 
@@ -38,9 +39,19 @@ const Interrupted commands.Code = "INTERRUPTED"
 // Socket returns the path of the socket of the instance in dir.
 func Socket(dir string) string { return filepath.Join(dir, "control.sock") }
 
-// Listen opens the socket of the instance in dir: from then on requests wait,
-// and [Serve] answers them. The caller holds the instance's lock.
-func Listen(ctx context.Context, dir string) (net.Listener, error) {
+// Local is the open socket of an instance.
+type Local struct {
+	net.Listener
+	dir, key string
+}
+
+// Listen opens the socket of the instance in dir, and makes the key that its requests have to show: from then on requests
+// wait, and [Serve] answers them. The caller holds the instance's lock.
+func Listen(ctx context.Context, dir string) (*Local, error) {
+	key, err := makeKey(dir)
+	if err != nil {
+		return nil, fmt.Errorf("making the key of the control socket: %w", err)
+	}
 	path := Socket(dir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("removing the old control socket: %w", err)
@@ -49,17 +60,26 @@ func Listen(ctx context.Context, dir string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the control socket %s: %w", path, err)
 	}
-	return l, nil
+	return &Local{l, dir, key}, nil
 }
+
+// idleTime is how long a connection may wait for its next request.
+const idleTime = 2 * time.Minute
 
 // Serve answers requests that arrive at l with h until ctx ends, and waits up to
 // 5 s, or until hurry is closed, for the answers that are under way. It closes l. Who an agent
 // is is asked once a connection, as it is accepted: later its number may be another's. nil = nobody is.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, agent func(pid int) (bool, error), hurry <-chan struct{}, log *slog.Logger) error {
-	return Run(ctx, &http.Server{
-		Handler:     allowed(h, BodyTime),
+func Serve(ctx context.Context, l *Local, h http.Handler, agent func(pid int) (bool, error), hurry <-chan struct{}, log *slog.Logger) error {
+	return Run(ctx, l.server(h, agent, idleTime), l, hurry, log)
+}
+
+// server answers at l with h, and closes a connection that asks nothing more for a time.
+func (s *Local) server(h http.Handler, agent func(pid int) (bool, error), idle time.Duration) *http.Server {
+	return &http.Server{
+		Handler:     s.allowed(h, BodyTime),
+		IdleTimeout: idle,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
-	}, l, hurry, log)
+	}
 }
 
 // Run is [Serve] with a server of its caller, whose bounds it sets.
@@ -170,24 +190,38 @@ func Peer(c net.Conn) (cred *unix.Ucred) {
 // rest before it answers. At the end of a body it takes the deadline away, so no answer is cut off.
 const BodyTime = 30 * time.Second
 
-func allowed(h http.Handler, bodyTime time.Duration) http.Handler {
+// refusedTime is how long the body of a request that is refused may take to arrive.
+const refusedTime = time.Second
+
+// allowed hands on to h what who may control the instance asks. Who may not is hung up on: such a connection holds nothing for long.
+func (s *Local) allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Caller(r).Known() {
-			Error(w, commands.Refuse(commands.Forbidden, "only the user that runs this instance may control it"))
+		if err := s.judge(r); err != nil {
+			BoundBody(w, r, min(bodyTime, refusedTime))
+			w.Header().Set("Connection", "close") // the next connection may show another key, or tell who asks
+			Error(w, err)
 			return
 		}
-		if err := Caller(r).untold; err != nil {
-			w.Header().Set("Connection", "close") // who asks is looked at once a connection: the next one may tell
-			Error(w, cannotTell(err))
-			return
-		}
-		if Caller(r).agent { // where it has the user of its spoke the mode of the socket keeps it not out
-			Error(w, commands.Refuse(commands.Forbidden, "agents may not control an instance"))
-			return
-		}
+		r.Header.Del(keyHeader)
 		BoundBody(w, r, bodyTime)
 		h.ServeHTTP(w, r)
 	})
+}
+
+// judge says why who asks may not. The key comes first: who has it not learns nothing else.
+func (s *Local) judge(r *http.Request) error {
+	who := Caller(r)
+	switch err := s.checkKey(r); {
+	case err != nil:
+		return err
+	case !who.Known():
+		return commands.Refuse(commands.Forbidden, "only the user that runs this instance may control it")
+	case who.untold != nil:
+		return cannotTell(who.untold)
+	case who.agent: // at isolation: none it may read the key
+		return commands.Refuse(commands.Forbidden, "agents may not control an instance")
+	}
+	return nil
 }
 
 // cannotTell refuses who may be an agent, or the operator: err kept this instance from looking.

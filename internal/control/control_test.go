@@ -398,6 +398,8 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	const nobody = 65534
 	require.Equal(t, "FORBIDDEN the instance in "+dir+" belongs to another user", ask(nobody), "by the socket's mode")
 	require.NoError(t, os.Chmod(Socket(dir), 0o666))
+	require.Contains(t, ask(nobody), "FORBIDDEN the request has no key of this instance", "it cannot read that")
+	require.NoError(t, os.Chmod(KeyFile(dir), 0o644))
 	require.Equal(t, "FORBIDDEN only the user that runs this instance may control it", ask(nobody), "by the kernel's word")
 }
 
@@ -506,7 +508,7 @@ func TestWhatKeepsEverybodyOutIsSaid(t *testing.T) {
 	var said bytes.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, &full{l, 5}, http.HandlerFunc(echo), nil, nil, slog.New(slog.NewTextHandler(&said, nil)))
+		ended <- Serve(ctx, &Local{&full{l, 5}, dir, l.key}, http.HandlerFunc(echo), nil, nil, slog.New(slog.NewTextHandler(&said, nil)))
 	}()
 
 	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil))

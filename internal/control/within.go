@@ -17,7 +17,7 @@ func Within(ctx context.Context, dir string, h http.Handler) (c *Client, stop fu
 		return WithCaller(ctx, user(os.Geteuid()))
 	}}
 	go func() { _ = s.Serve(l) }() // it ends with stop
-	return local(dir, l.dial), func() { _ = s.Close() }
+	return local(dir, transport(l.dial)), func() { _ = s.Close() }
 }
 
 // within is a listener that is dialled from the same process.

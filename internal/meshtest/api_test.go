@@ -32,7 +32,7 @@ type described struct {
 // describe reads the document of an instance that runs.
 func (i *Instance) describe(t *testing.T) described {
 	t.Helper()
-	return describeAt(t, "unix", control.Socket(i.Dir))
+	return describeBy(t, control.Transport(i.Dir))
 }
 
 // describeAtRest reads that of one that does not.
@@ -46,15 +46,15 @@ func (i *Instance) describeAtRest(t *testing.T) described {
 		rest.ServeHTTP(w, r.WithContext(control.WithCaller(r.Context(), owner)))
 	}))
 	t.Cleanup(s.Close)
-	return describeAt(t, "tcp", s.Listener.Addr().String())
+	there := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Listener.Addr().String())
+	}
+	return describeBy(t, &http.Transport{DialContext: there})
 }
 
-func describeAt(t *testing.T, network, address string) described {
+func describeBy(t *testing.T, by http.RoundTripper) described {
 	t.Helper()
-	there := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}
-	d := described{client: &http.Client{Transport: &http.Transport{DialContext: there}, Timeout: time.Minute}}
+	d := described{client: &http.Client{Transport: by, Timeout: time.Minute}}
 	t.Cleanup(d.client.CloseIdleConnections)
 	resp, err := d.client.Get("http://instance" + api.Base + "/openapi.json")
 	require.NoError(t, err)

@@ -180,7 +180,7 @@ func (i *Isolation) decoys(level, data string) (attack.Targets, func(), error) {
 	home := filepath.Join(t.Other, "home")
 	control := filepath.Join(t.Other, "control")
 	err := errors.Join(os.MkdirAll(home, 0o711), os.MkdirAll(control, 0o700))
-	for _, name := range []string{filepath.Join(data, "secret"), filepath.Join(data, "policy.yaml"), filepath.Join(control, "spec.json"), filepath.Join(control, "exit.json"), filepath.Join(control, "stdout")} {
+	for _, name := range []string{filepath.Join(data, "secret"), filepath.Join(data, "control.key"), filepath.Join(data, "policy.yaml"), filepath.Join(control, "spec.json"), filepath.Join(control, "exit.json"), filepath.Join(control, "stdout")} {
 		err = errors.Join(err, os.WriteFile(name, []byte("secret"), 0o600))
 	}
 	err = errors.Join(err, os.Chmod(home, 0o700))

@@ -17,6 +17,7 @@ import (
 var onFiles = []Attack{
 	{"list-data", "list the data directory", true, 1, func(t Targets) error { return list(t.Data) }},
 	{"read-secret", "read a key", true, 1, func(t Targets) error { return read(filepath.Join(t.Data, "secret")) }},
+	{"read-control-key", "read the key of the control socket", true, 1, func(t Targets) error { return read(filepath.Join(t.Data, "control.key")) }},
 	{"read-policy", "read the policy", true, 1, func(t Targets) error { return read(filepath.Join(t.Data, "policy.yaml")) }},
 	{"write-policy", "write the policy", true, 1, func(t Targets) error { return write(filepath.Join(t.Data, "policy.yaml")) }},
 	{"replace-policy", "put another policy in its place", true, 1, func(t Targets) error {

@@ -1,0 +1,204 @@
+package control
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+)
+
+// Who is this user, and not below any shim, gets nothing without the key: a child of an agent that has ended its shim is just that.
+func TestWhoHasNoKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(echo))()
+	before := readKey(dir)
+	require.Len(t, before, 64)
+	serve(t, dir, http.HandlerFunc(echo))
+	key := readKey(dir)
+	require.NotEqual(t, before, key, "each start makes another one")
+	info, err := os.Stat(KeyFile(dir))
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode())
+	whole, err := os.ReadFile(KeyFile(dir))
+	require.NoError(t, err)
+	require.Equal(t, "Spawnmesh-Control-Key: "+key+"\n", string(whole), "as curl -H @FILE sends it")
+	for sent, why := range map[string]string{
+		"":                                           "the request has no key of this instance",
+		keyHeader + ": " + before + "\r\n":           "the key of the request is not that of this instance",
+		keyHeader + ": \r\n":                         "the key of the request is not that of this instance",
+		keyHeader + ": " + key[:63] + "\r\n":         "the key of the request is not that of this instance",
+		"Authorization: Bearer " + key + "\r\n":      "the request has no key of this instance",
+		strings.Repeat(keyHeader+": "+key+"\r\n", 2): "the key of the request is not that of this instance",
+	} {
+		resp, p := saysBare(t, dir, "GET /who HTTP/1.1\r\nHost: x\r\n"+sent+"\r\n")
+
+		require.Equal(t, http.StatusForbidden, resp.StatusCode, sent)
+		require.Equal(t, string(commands.Forbidden), p.Code)
+		require.Equal(t, why, p.Detail)
+		require.Contains(t, p.Hint, "send the header in "+filepath.Join(dir, "control.key"))
+	}
+	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, new(string)), "the operator reads it")
+}
+
+// A program of an earlier version sends no key, and is told that it is older.
+func TestAnOlderProgramIsToldSo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(echo))
+	older := local(dir, Transport(dir).(keyed).Transport)
+
+	err := older.Do(t.Context(), "GET", "/who", nil, nil)
+
+	refused, ok := errors.AsType[*commands.Refused](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, commands.Forbidden, refused.Code)
+	require.Equal(t, "the request has no key of this instance", refused.Why)
+	require.Contains(t, refused.Hint, "is older than the instance")
+}
+
+// An instance of an earlier version makes no key, and asks for none.
+func TestAnOlderInstanceIsAskedWithoutAKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(KeyFile(dir)))
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { JSON(w, r.Header.Values(keyHeader)) })}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	var sent []string
+
+	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/", nil, &sent))
+
+	require.Empty(t, sent)
+}
+
+// Who has read the key just before the instance was started anew asks again with the new one, body and all.
+func TestAKeyThatWasReadBeforeAStartIsReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	renew := func() {
+		var err error
+		l.key, err = makeKey(dir)
+		require.NoError(t, err)
+	}
+	asked := 0
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked == 1 {
+			renew() // what is sent with the request was read before
+		}
+		if err := l.checkKey(r); err != nil {
+			Error(w, err)
+			return
+		}
+		echo(w, r)
+	})}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	var out map[string]string
+
+	require.NoError(t, NewClient(dir).Do(t.Context(), "POST", "/", map[string]string{"a": "b"}, &out))
+
+	require.Equal(t, map[string]string{"a": "b"}, out)
+	require.Equal(t, 2, asked)
+}
+
+// A handler does not see the key, so that nothing that it notes of a request has it.
+func TestTheKeyGoesNoFurther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serve(t, dir, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { JSON(w, r.Header) }))
+	var seen map[string][]string
+
+	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/", nil, &seen))
+
+	require.NotContains(t, seen, keyHeader)
+}
+
+// Who is refused is hung up on, whether or not the rest of the request comes.
+func TestWhoIsRefusedIsHungUpOn(t *testing.T) {
+	t.Parallel()
+	agent := func(int) (bool, error) { return true, nil }
+	for name, who := range map[string]struct {
+		agent func(int) (bool, error)
+		keyed bool
+	}{"without the key": {nil, false}, "an agent that has it": {agent, true}} {
+		for _, rest := range []string{"\r\n", "Content-Length: 100\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n5\r\n"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				c := dialled(t, who.agent, time.Hour)
+				head := "POST /who HTTP/1.1\r\nHost: x\r\n"
+				if who.keyed {
+					head += keyHeader + ": " + readKey(c.dir) + "\r\n"
+				}
+				_, err := io.WriteString(c, head+rest)
+				require.NoError(t, err)
+				resp, err := http.ReadResponse(c.answers, nil)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusForbidden, resp.StatusCode)
+				require.True(t, resp.Close)
+
+				_, err = io.Copy(io.Discard, c.answers)
+
+				require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it is kept")
+			})
+		}
+	}
+}
+
+// Who has asked and asks nothing more is hung up on after a while.
+func TestAConnectionThatAsksNothingMoreIsClosed(t *testing.T) {
+	t.Parallel()
+	c := dialled(t, nil, 50*time.Millisecond)
+	_, err := fmt.Fprintf(c, "GET /who HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", keyHeader, readKey(c.dir))
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(c.answers, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.False(t, resp.Close)
+
+	_, err = io.Copy(io.Discard, c.answers)
+
+	require.NoError(t, err)
+	require.NotZero(t, idleTime)
+}
+
+// A talk is a connection to an instance, without a client.
+type talk struct {
+	net.Conn
+	answers *bufio.Reader
+	dir     string
+}
+
+// dialled connects to an instance that serves until the test ends, and closes what is idle for a time.
+func dialled(t *testing.T, agent func(int) (bool, error), idle time.Duration) talk {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	s := l.server(http.HandlerFunc(echo), agent, idle)
+	s.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	c, err := net.Dial("unix", Socket(dir))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return talk{c, bufio.NewReader(c), dir}
+}
