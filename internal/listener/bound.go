@@ -16,7 +16,7 @@ import (
 
 // Bounds are what clients may have of a listener; what is 0 is the default.
 type Bounds struct {
-	Connections int // at a time; one address does not get more than half of them
+	Connections int // at a time; one address, of IPv6 one network of 64 bits, does not get more than half of them
 	Rate        int // of requests with one token, a second, and twice as many at once
 	Open        int // requests with one token at a time, streams among them
 }
@@ -57,12 +57,12 @@ type bounded struct {
 
 	mu      sync.Mutex // guards what follows
 	all     int
-	of      map[netip.Addr]int
+	of      map[netip.Prefix]int
 	refused map[string]int // by cause
 }
 
 func bound(l net.Listener, most int, log *slog.Logger) *bounded {
-	return &bounded{Listener: l, most: most, log: log, said: newSeldom(rate.Every(time.Minute), 3), of: map[netip.Addr]int{}, refused: map[string]int{ByAddress: 0, ByAll: 0}}
+	return &bounded{Listener: l, most: most, log: log, said: newSeldom(rate.Every(time.Minute), 3), of: map[netip.Prefix]int{}, refused: map[string]int{ByAddress: 0, ByAll: 0}}
 }
 
 // Accept waits for a connection that there is room for.
@@ -72,20 +72,32 @@ func (b *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		addr := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		from := hostOf(addr)
 		cause := b.admit(from)
 		if cause == "" {
 			return &counted{Conn: c, left: sync.OnceFunc(func() { b.leave(from) })}, nil
 		}
 		if unsaid, now := b.said.due(); now {
-			b.log.Warn("a connection to the API was refused; there are too many", "from", from, "cause", cause, "most", b.most, "unsaid", unsaid)
+			b.log.Warn("a connection to the API was refused; there are too many", "from", addr, "cause", cause, "most", b.most, "unsaid", unsaid)
 		}
 		_ = c.Close() // nothing was said to it
 	}
 }
 
+// loopback are addresses of this host, any of which each of its programs may dial from.
+var loopback = netip.MustParsePrefix("127.0.0.0/8")
+
+// hostOf is [networkOf], or all of the loopback: what one client can dial from.
+func hostOf(addr netip.Addr) netip.Prefix {
+	if loopback.Contains(addr.Unmap()) {
+		return loopback
+	}
+	return networkOf(addr)
+}
+
 // admit counts a connection, or says why it is one too many.
-func (b *bounded) admit(from netip.Addr) (cause string) {
+func (b *bounded) admit(from netip.Prefix) (cause string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -109,7 +121,7 @@ func (b *bounded) refusals() map[string]int {
 	return maps.Clone(b.refused)
 }
 
-func (b *bounded) leave(from netip.Addr) {
+func (b *bounded) leave(from netip.Prefix) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all--

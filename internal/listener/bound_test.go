@@ -34,7 +34,7 @@ func newFront(t *testing.T, most int) *front {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	f := &front{accepted: make(chan net.Conn, most)}
-	f.bounded = bound(taken, most, slog.New(slog.NewTextHandler(&f.said, nil)))
+	f.bounded = bound(elsewhere{taken}, most, slog.New(slog.NewTextHandler(&f.said, nil)))
 	t.Cleanup(func() { f.Close() })
 	go func() {
 		for {
@@ -48,7 +48,29 @@ func newFront(t *testing.T, most int) *front {
 	return f
 }
 
-// dial connects from the address 127.0.0.last.
+// claimed are the addresses of clients that dial from 127.0.0.N, by N.
+var claimed = map[byte]string{2: "192.0.2.2", 3: "192.0.2.3", 4: "192.0.2.4", 5: "127.0.0.5", 6: "127.0.0.6", 7: "2001:db8::1", 8: "2001:db8::2:1", 9: "2001:db8:0:1::1"}
+
+// elsewhere is a listener on the loopback whose clients have addresses of other networks.
+type elsewhere struct{ net.Listener }
+
+func (l elsewhere) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	last := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().As4()[3]
+	return from{c, &net.TCPAddr{IP: net.ParseIP(claimed[last]), Port: 1}}, nil
+}
+
+type from struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c from) RemoteAddr() net.Addr { return c.addr }
+
+// dial connects from the address claimed[last].
 func (f *front) dial(t *testing.T, last byte) net.Conn {
 	t.Helper()
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}).Dial("tcp", f.Addr().String())
@@ -92,6 +114,23 @@ func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
 	require.Equal(t, DefaultConnections/2-1, f.all)
 }
 
+// What one host can dial from counts as one address: a network of IPv6, and the loopback.
+func TestAHostOfManyAddressesDoesNotGetAllConnections(t *testing.T) {
+	t.Parallel()
+	for _, host := range [][2]byte{{5, 6}, {7, 8}} {
+		f := newFront(t, 4)
+		f.admits(t, host[0])
+		f.admits(t, host[1])
+
+		f.refuses(t, host[0])
+		f.refuses(t, host[1])
+		f.admits(t, 9)
+		f.admits(t, 2)
+
+		require.Equal(t, map[string]int{ByAddress: 2, ByAll: 0}, f.refusals())
+	}
+}
+
 // Connections that are refused are counted by cause, and few lines say so, however many they are.
 func TestRefusedConnectionsAreCountedAndSaid(t *testing.T) {
 	t.Parallel()
@@ -109,8 +148,8 @@ func TestRefusedConnectionsAreCountedAndSaid(t *testing.T) {
 
 	require.Equal(t, map[string]int{ByAddress: 1, ByAll: more}, f.refusals())
 	said := f.said.String()
-	require.Contains(t, said, `level=WARN msg="a connection to the API was refused; there are too many" from=127.0.0.2 cause=address most=4 unsaid=0`)
-	require.Contains(t, said, `from=127.0.0.4 cause=all`)
+	require.Contains(t, said, `level=WARN msg="a connection to the API was refused; there are too many" from=192.0.2.2 cause=address most=4 unsaid=0`)
+	require.Contains(t, said, `from=192.0.2.4 cause=all`)
 	require.Equal(t, 3, strings.Count(said, "\n"))
 }
 

@@ -73,19 +73,23 @@ func (a addresses) of(p netip.Prefix) *rate.Limiter {
 	return a.each[p]
 }
 
-// addressOf is where a request comes from: of IPv6 the network, in which a client chooses addresses.
+// addressOf is where a request comes from, see [networkOf].
 func addressOf(r *http.Request) netip.Prefix {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Prefix{}
 	}
-	addr := at.Addr().Unmap()
+	return networkOf(at.Addr())
+}
+
+// networkOf is an address, of IPv6 the network, in which a client chooses addresses.
+func networkOf(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()
 	if addr.Is6() {
 		bits = 64
 	}
-	p, _ := addr.Prefix(bits) // an address has as many bits, unless it has a zone
-	return p.Masked()
+	return netip.PrefixFrom(addr, bits).Masked()
 }
 
 // A tooMany refuses what may be done later.
