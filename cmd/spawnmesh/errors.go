@@ -149,8 +149,16 @@ func (a *app) printError(err error) int {
 	return exitOfCode(r.Code)
 }
 
-// errorView is an error as a program reads it.
-func (a *app) errorView(err error) map[string]string {
+// An errorView is an error as a program reads it.
+type errorView struct {
+	Code      commands.Code `json:"code"`
+	Reason    commands.Code `json:"reason"` // the code again, as results of agents have it
+	Message   string        `json:"message"`
+	Hint      string        `json:"hint"`
+	MayBeDone bool          `json:"may_be_done,omitempty"` // else nothing was
+}
+
+func (a *app) errorView(err error) errorView {
 	r := refusal(err)
-	return map[string]string{"code": string(r.Code), "reason": string(r.Code), "message": r.Why, "hint": a.hint(r)}
+	return errorView{r.Code, r.Code, r.Why, a.hint(r), r.MayBeDone}
 }

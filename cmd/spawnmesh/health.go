@@ -21,8 +21,9 @@ func (a *app) healthCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "health", Short: "Say whether the instance serves, for health checks", Args: cobra.NoArgs,
 		Long: `Ask the running instance whether it serves, as /readyz does: its process, its
-database, its message server and its disk. The exit code is 0 when it does and 1
-when it does not, or does not run.
+database with its schema and clock, its message server, its disk, and whether its
+claims or heartbeats keep failing. The exit code is 0 when it serves and 1 when it
+does not, or does not run.
 
 What other machines do does not count, as a link or the receiver of a webhook
 that is down: no restart of this one mends it. What is wrong besides:

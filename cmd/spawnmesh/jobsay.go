@@ -9,8 +9,8 @@ import (
 
 // A jobRefused is what became of a job that was not ordered, as a program reads it.
 type jobRefused struct {
-	Job   string            `json:"job"`
-	Error map[string]string `json:"error"`
+	Job   string    `json:"job"`
+	Error errorView `json:"error"`
 }
 
 // say says what came of a job. The caller holds mu.

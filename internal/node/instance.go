@@ -51,10 +51,10 @@ func (s resources) GetInstance(asked context.Context, _ api.GetInstanceRequestOb
 			health = append(health, control.NewCheck("freezes", err))
 		}
 	}
-	failing := slices.DeleteFunc(s.n.checkTries(), func(c control.Check) bool { return c.OK })
-	health = slices.Concat(health, failing, s.n.checkAnswers(), s.n.checkQueues(ctx), s.n.checkAudit())
-	if !away {
-		health = slices.Concat(health, s.n.checkPeerAudits(ctx), s.n.checkWebhooks(ctx))
+	health = slices.Concat(health, s.n.checkAnswers(), s.n.checkQueues(ctx), s.n.checkAudit())
+	if !away { // else that is why tries fail
+		failing := slices.DeleteFunc(s.n.checkTries(), func(c control.Check) bool { return c.OK })
+		health = slices.Concat(health, failing, s.n.checkPeerAudits(ctx), s.n.checkWebhooks(ctx))
 	}
 	v.Role, v.Health = api.InstanceRole(strings.Join(roles, " and ")), mapped(append(health, s.n.checkKeys()...), checkOf)
 	return api.GetInstance200JSONResponse(v), nil
