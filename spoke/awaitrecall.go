@@ -17,7 +17,7 @@ import (
 // reports whether to go on.
 func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 	if r.later = s.passed(r); r.later { // it is taken over when this attempt has ended, or by a word about its task
-		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.fence.Task))
+		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.asker, r.fence.Task))
 	}
 	if pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task}); err == nil && !pasts[r.fence.Task].Asked {
 		r.goesBy(pasts[r.fence.Task])

@@ -122,7 +122,7 @@ func checkEnd(f backlog.Fence, e backlog.End) error {
 // recordEnd writes the end. What the attempt has written is remembered before: after
 // a crash in between, somebody still looks for it.
 func (s *Spoke) recordEnd(ctx context.Context, r *run, e backlog.End) (held bool, err error) {
-	if r.asked.Command != "" {
+	if r.asked.Command != "" && r.mine.Load() {
 		if err := s.output.Keep(ctx, r.fence); err != nil {
 			return false, err
 		}

@@ -38,13 +38,16 @@ func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*s
 // judge asks the policy about a spawn. One that asks for a task again which is here was
 // allowed in its time; the policy is asked once more when the task starts.
 func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused {
-	s.lookForBegun(m.Task())
+	s.lookForBegun(m.Conn, m.Task())
 	if status, ok := m.Body.(*commands.Status); ok {
 		m.Reasons = s.reasons(ctx, m.Conn, status.Task)
 	}
 	spawn, ok := m.Body.(*commands.Spawn)
 	if !ok {
 		return nil
+	}
+	if refused := s.refuseAnothers(ctx, m.Conn, spawn.Task); refused != nil {
+		return refused
 	}
 	rules := s.Policy.Now()
 	m.Policy, m.Account = rules.ID(), rules.Account(spawn.Argv)

@@ -282,7 +282,7 @@ func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor str
 	if err != nil || a.State.Terminal() {
 		return v, err
 	}
-	s.lookForBegun(a.Task)
+	s.lookForBegun(a.Conn, a.Task)
 	run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: k, ID: uuid.Must(uuid.NewV7()).String(), Actor: actor})
 	if err != nil {
 		return v, err

@@ -86,8 +86,11 @@ func (s *Spoke) usersOf(r *run) (user supervisor.User, former int64) {
 }
 
 // release takes back the user of an attempt that is over. One that goes on without this
-// process keeps it, and so does one of which something is left.
+// process keeps it, and so does one of which something is left. What is another's stays as it is.
 func (s *Spoke) release(r *run) {
+	if !r.mine.Load() {
+		return
+	}
 	s.shutDoor(r)
 	if r.over {
 		s.removeSecrets(r.dir)

@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -28,6 +29,7 @@ type run struct {
 	begun    bool   // an earlier process had started its agent: that one is adopted; when nothing of it is found, the attempt is lost
 	bootID   string // run of the kernel that its agent was started in; "" = not known
 	shim     supervisor.Shim
+	mine     atomic.Bool        // what its directory has is of who asked for it; false = that is another's, or is not known yet
 	over     bool               // its end is recorded
 	start    *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
 	found    bool               // its directory was there before it was claimed
@@ -181,7 +183,7 @@ func (l *live) list() []*run {
 // asked returns the attempts that a hub has asked for.
 func (l *live) asked() (fences []backlog.Fence) {
 	for _, r := range l.list() {
-		if r.asked.Command != "" {
+		if r.asked.Command != "" && r.mine.Load() {
 			fences = append(fences, r.fence)
 		}
 	}

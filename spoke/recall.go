@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"slices"
-	"strconv"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -25,7 +24,7 @@ const maxAttempt = 10_000
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error) {
 	tasks := slices.Clone(r.Tasks)
 	for i, t := range tasks {
-		if last := s.backlog.Found(t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
+		if last := s.backlog.Found(c.ID, t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
 			tasks[i].Attempt, tasks[i].Over = last, false
 		}
 	}
@@ -47,7 +46,7 @@ func (s *Spoke) takeBack(ctx context.Context) error {
 	}
 	var ran []backlog.PausedAgent
 	for _, a := range list {
-		if last := s.backlog.Found(a.Task); last > a.Attempt {
+		if last := s.backlog.Found(a.Conn, a.Task); last > a.Attempt {
 			s.Log.WarnContext(ctx, "an agent is paused as far as is known, and the directory of a later attempt is there; that attempt is taken over", "id", a.Task, "attempt", last)
 			ran = append(ran, backlog.PausedAgent{Task: a.Task, Attempt: last})
 		}
@@ -76,7 +75,7 @@ func (s *Spoke) findBegun(ctx context.Context) error {
 				break
 			}
 			for _, a := range list {
-				s.lookForBegun(a.Task)
+				s.lookForBegun(c.ID, a.Task)
 			}
 			after = list[len(list)-1].Task
 		}
@@ -84,39 +83,27 @@ func (s *Spoke) findBegun(ctx context.Context) error {
 	return nil
 }
 
-// lookForBegun is findBegun for a task that somebody says a word about. It comes before the transaction of that word.
-func (s *Spoke) lookForBegun(task string) {
+// lookForBegun is findBegun for a task of conn that somebody says a word about. It comes before the transaction of that word.
+func (s *Spoke) lookForBegun(conn, task string) {
 	if !s.backlog.Restored() {
 		return
 	}
 	if r := s.live.get(task); r == nil || s.passed(r) {
-		s.backlog.NoteBegun(task, s.backlog.Found(task))
+		s.backlog.NoteBegun(task, s.backlog.Found(conn, task))
 	}
 }
 
 // passed reports whether a later attempt has begun than one that is taken over after a restore. What has an agent here is the last one: that
 // may have made a directory.
 func (s *Spoke) passed(r *run) bool {
-	return r.forgot && s.live.agentOf(r) == nil && s.backlog.Found(r.fence.Task) > r.fence.Attempt
+	return r.forgot && s.live.agentOf(r) == nil && s.backlog.Found(r.asker, r.fence.Task) > r.fence.Attempt
 }
 
 // Backlog is that of the database db of the instance in dir: it tells hubs of their agents, and finds what had begun before a restore.
 func Backlog(db *store.DB, dir string) *backlog.Backlog {
 	b := backlog.Open(db, Answer)
-	b.Found = func(task string) int { return lastAttempt(dir, task) }
+	b.Found = func(conn, task string) int { return lastAttempt(dir, conn, task) }
 	return b
-}
-
-// lastAttempt is the highest number of an attempt of a task that has a directory here; 0 = none. What no task comes to is none: an
-// agent that is not kept from it may make directories.
-func lastAttempt(dir, task string) (last int) {
-	entries, _ := os.ReadDir(agentDir(dir, task)) // where there is none, or it cannot be read, nothing is known of it
-	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil && n <= maxAttempt {
-			last = max(last, n)
-		}
-	}
-	return last
 }
 
 // standStill lets the agent of an attempt that is taken over stand still where the last word says so.

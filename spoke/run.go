@@ -80,8 +80,11 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
 	defer s.release(r)
-	s.recallPolicy(ctx, r)
 	r.before = true
+	if !s.isOwn(ctx, r) {
+		return
+	}
+	s.recallPolicy(ctx, r)
 	if r.spec.Runtime == commands.RuntimeNoop {
 		s.runNothing(ctx, r)
 		return
@@ -163,6 +166,9 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	}
 	r.level = level
 	if err := r.makeDirs(); err != nil {
+		return nil, err
+	}
+	if err := r.note(ownerNote, r.asker); err != nil {
 		return nil, err
 	}
 	if err := r.note(policyNote, r.policy+" "+r.level); err != nil {

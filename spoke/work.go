@@ -117,6 +117,7 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 		r := &run{fence: c.Fence, spec: c.Spec, estimate: c.Spec.Estimate(), dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
 		r.found = !r.begun && exists(r.dir)
+		r.mine.Store(!r.begun && !r.found)
 		r.forgot = (r.begun || r.found) && s.backlog.Restored()
 		if s.live.add(r); r.found {
 			s.Log.WarnContext(ctx, "the directory of an attempt was there before it; nothing is started in it", "id", c.Fence.Task, "attempt", c.Fence.Attempt, "directory", r.dir)

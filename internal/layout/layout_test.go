@@ -33,7 +33,7 @@ var may = map[string]string{
 	"hub/api":              "",
 	"hub/cron":             "commands",
 	"hub/output":           "commands store",
-	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing spoke/door spoke/isolation spoke/output spoke/place spoke/policy spoke/runtime spoke/supervisor store store/backlog",
+	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing spoke/door spoke/hostfault spoke/isolation spoke/output spoke/place spoke/policy spoke/runtime spoke/supervisor store store/backlog",
 	"spoke/door":           "commands internal/control signing spoke/place store/backlog",
 	"hub/webhook":          "commands internal/feed internal/metrics store",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",

@@ -3,6 +3,7 @@ package output
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,7 @@ type source struct {
 	backlog.Output
 	dir     string
 	streams [2]stream
+	mine    bool // it is known to be of who gets it
 }
 
 // A stream is where the sending of one stream stands.
@@ -195,7 +197,7 @@ func (src *source) next(ctx context.Context, l *feed, now time.Time) *federation
 			continue
 		}
 		body := &commands.Log{Task: src.Fence.Task, Attempt: src.Fence.Attempt, Stream: name, Offset: s.sent}
-		p, err := supervisor.Read(src.dir, supervisor.Stream(name), s.sent, piece, l.sender.Cap())
+		p, err := l.read(src, supervisor.Stream(name), s.sent)
 		if errors.Is(err, supervisor.ErrUnreadable) || err != nil && gone(src.dir) {
 			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt, or its agent has changed the file
 			l.sender.Log.WarnContext(ctx, "output that was not sent yet is gone", "id", src.Fence.Task, "attempt", src.Fence.Attempt, "stream", name, "from", s.sent, "err", err)
@@ -215,6 +217,21 @@ func (src *source) next(ctx context.Context, l *feed, now time.Time) *federation
 		return &federation.Note{Body: body, Re: &signing.Ref{ID: src.Asked.Command, SHA256: src.Asked.Digest, Attempt: src.Fence.Attempt, Fence: src.Fence.Epoch}}
 	}
 	return nil
+}
+
+// read reads on in a stream. Of an attempt that is another connection's there is nothing to read for this one.
+func (l *feed) read(src *source, name supervisor.Stream, from int64) (supervisor.Piece, error) {
+	if !src.mine && l.sender.Others != nil {
+		others, err := l.sender.Others(l.conn, src.Fence)
+		if others {
+			err = fmt.Errorf("it is another connection's: %w", supervisor.ErrUnreadable)
+		}
+		if err != nil {
+			return supervisor.Piece{}, err
+		}
+	}
+	src.mine = true
+	return supervisor.Read(src.dir, name, from, piece, l.sender.Cap())
 }
 
 func gone(dir string) bool {
@@ -314,8 +331,8 @@ func (src *source) lost(i int) bool {
 	return src.streams[i].ended && os.IsNotExist(err)
 }
 
-// has reports whether a stream is as long as that.
+// has reports whether a stream is as long as that. Before it is known whose it is nothing is said of it.
 func (src *source) has(stream string, size int64) bool {
 	info, err := os.Stat(filepath.Join(src.dir, stream))
-	return err == nil && info.Size() >= size
+	return src.mine && err == nil && info.Size() >= size
 }

@@ -40,6 +40,8 @@ type Sender struct {
 	Backlog *backlog.Backlog
 	Board   *federation.Board
 	Dir     func(backlog.Fence) string // of an attempt
+	// Others reports whether the attempt in that directory is another connection's; the error is a fault of this host. nil = none is.
+	Others func(conn string, f backlog.Fence) (bool, error)
 	// Cap is how much a policy lets agents write to a stream, see [supervisor.Spec].
 	Cap func() int64
 	// Live lists attempts that run here and that a hub asked for.

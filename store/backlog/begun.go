@@ -57,11 +57,29 @@ func (b *Backlog) begunNow(ctx context.Context, tx *store.Tx, tasks []string) (m
 		b.begun.restored.Store(true)
 	}
 	if b.Found != nil {
-		for _, task := range tasks {
-			b.NoteBegun(task, b.Found(task))
+		conns, err := connsOf(ctx, tx, tasks)
+		if err != nil {
+			return nil, err
+		}
+		for task, conn := range conns {
+			b.NoteBegun(task, b.Found(conn, task))
 		}
 	}
 	return lastBegun(ctx, tx, tasks, b.begun.found(tasks))
+}
+
+// connsOf returns the connections that those of tasks are of which any has asked for.
+func connsOf(ctx context.Context, tx *store.Tx, tasks []string) (map[string]string, error) {
+	rows, err := tx.Query(ctx, `SELECT id::text, conn::text FROM tasks WHERE id = ANY ($1::uuid[]) AND conn IS NOT NULL`, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("looking who asked for tasks: %w", err)
+	}
+	conns, task, conn := map[string]string{}, "", ""
+	_, err = pgx.ForEachRow(rows, []any{&task, &conn}, func() error { conns[task] = conn; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("looking who asked for tasks: %w", err)
+	}
+	return conns, nil
 }
 
 // NoteBegun notes the last attempt of a task of which this host has found something; 0 = there is nothing.

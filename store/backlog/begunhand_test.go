@@ -17,7 +17,7 @@ import (
 var begunAnywhere = map[string]func(s scene, task string) *backlog.Backlog{
 	"by its directory": func(s scene, task string) *backlog.Backlog {
 		b := backlog.Open(s.DB, nobodyAsks)
-		b.Found = func(of string) int { return map[string]int{task: 1}[of] }
+		b.Found = func(_, of string) int { return map[string]int{task: 1}[of] }
 		return b
 	},
 	"by its asker": func(s scene, task string) *backlog.Backlog {
@@ -72,7 +72,7 @@ func TestWhatHasNotBegunIsMovedByHand(t *testing.T) {
 			if tt.restored {
 				s.restored()
 			}
-			s.backlog.Found = func(string) int { return tt.found }
+			s.backlog.Found = func(string, string) int { return tt.found }
 
 			_, err := s.b.Cancel(t.Context(), backlog.Act{Task: r.Spawn.Task, Reason: "so"})
 
@@ -91,7 +91,7 @@ func TestWhatBeganDoesNotExpire(t *testing.T) {
 	require.Nil(t, s.asks(other)[0].Refusal)
 	s.restored()
 	b := backlog.Open(s.DB, nobodyAsks)
-	b.Found = func(task string) int { return map[string]int{begun: 2}[task] }
+	b.Found = func(_, task string) int { return map[string]int{begun: 2}[task] }
 	require.NoError(t, s.Exec(`UPDATE ready SET expires_at = now() - interval '1 s'`))
 
 	swept, err := b.Sweep(t.Context(), time.Minute)

@@ -255,7 +255,7 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 func (r *recalling) wentOn(h heldTask, s commands.TaskStanding) {
 	r.word(h, s, false)
 	if !h.leased && h.state == commands.Paused {
-		r.ran = append(r.ran, PausedAgent{s.Task, s.Attempt})
+		r.ran = append(r.ran, PausedAgent{Task: s.Task, Attempt: s.Attempt})
 	}
 	if s.State == commands.Running && s.Attempt >= h.fence.Attempt {
 		r.answered = append(r.answered, s.Task)

@@ -62,7 +62,7 @@ func (r *recalling) noteWords(ctx context.Context, tx *store.Tx) error {
 		case still && w.here.state == commands.Queued:
 			r.paused = append(r.paused, w.Task)
 		case !still && w.here.state == commands.Paused && w.told.State == commands.Queued:
-			r.ran = append(r.ran, PausedAgent{w.Task, w.told.Attempt + 1})
+			r.ran = append(r.ran, PausedAgent{Task: w.Task, Attempt: w.told.Attempt + 1})
 		}
 		if err != nil {
 			return err

@@ -182,9 +182,14 @@ func known(ctx context.Context, tx *store.Tx, r Request) (Requested, error) {
 		return out, fmt.Errorf("looking up task %s: %w", r.Spawn.Task, err)
 	}
 	if !same {
-		return Requested{Refusal: commands.Refuse(commands.TaskConflict, "task %s is here already with other content", r.Spawn.Task)}, nil
+		return Requested{Refusal: Conflicts(r.Spawn.Task)}, nil
 	}
 	return out, nil
+}
+
+// Conflicts refuses a request whose id another task has.
+func Conflicts(task string) *commands.Refused {
+	return commands.Refuse(commands.TaskConflict, "task %s is here already with other content", task)
 }
 
 // Known reports whether a task that conn asked for is here.

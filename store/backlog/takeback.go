@@ -18,6 +18,7 @@ import (
 type PausedAgent struct {
 	Task    string
 	Attempt int // its last one; 0 = none
+	Conn    string
 }
 
 // PausedAgents returns all of them.

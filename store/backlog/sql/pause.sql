@@ -61,7 +61,7 @@ SELECT s.state, s.reason, s.attempt, s.epoch, coalesce(s.conn::text, ''), coales
 
 -- Agents of workspace $1 that are paused and that no attempt holds.
 -- name: paused_agents
-SELECT p.task::text, t.attempt FROM parked p JOIN tasks t ON t.id = p.task WHERE p.workspace = $1 AND p.why = 'paused' AND t.conn IS NOT NULL
+SELECT p.task::text, t.attempt, t.conn::text FROM parked p JOIN tasks t ON t.id = p.task WHERE p.workspace = $1 AND p.why = 'paused' AND t.conn IS NOT NULL
 
 -- Takes what is paused out of where it stands.
 -- name: pull_paused

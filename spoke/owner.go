@@ -1,0 +1,108 @@
+package spoke
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// The directory of an attempt outlives the row of its task, after a restore and where retention is shorter than
+// [keepAttempts]. Its path has the task's id, which another hub may know. So a note in it says whose it is.
+
+// ownerNote is the file among an attempt's control files that says which connection asked for it. It is written before
+// anything of the order is, and before the shim starts. So a directory without one is of an attempt that had got nothing of its order,
+// or of a spoke of before this note: it is anybody's who asks for its task, as it was then. So is one whose
+// agent has put something else there: it gives away no attempt but its own.
+const ownerNote = "connection"
+
+// anothers reports whether the directory of an attempt is another connection's than conn. The error is a fault of this
+// host: it cannot be told now.
+func anothers(attempt, conn string) (bool, error) {
+	raw, err := supervisor.ReadFile(ControlDir(attempt), ownerNote, 64)
+	if hostfault.Is(err) {
+		return false, fmt.Errorf("looking whose the directory of an attempt is: %w", err)
+	}
+	owner := string(raw)
+	return err == nil && owner != conn && uuid.Validate(owner) == nil, nil
+}
+
+// attemptsHere are the directories of the attempts of a task by their numbers. What no task comes to is left out: an agent that is not
+// kept from it may make directories. Where they cannot be read, nothing is known of them.
+func attemptsHere(dir, task string) map[int]string {
+	at, dirs := agentDir(dir, task), map[int]string{}
+	entries, _ := os.ReadDir(at)
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil && n <= maxAttempt {
+			dirs[n] = filepath.Join(at, e.Name())
+		}
+	}
+	return dirs
+}
+
+// lastAttempt is the highest number of an attempt of a task of conn that has a directory here; 0 = none.
+func lastAttempt(dir, conn, task string) (last int) {
+	for n, at := range attemptsHere(dir, task) {
+		if others, err := anothers(at, conn); err == nil && !others {
+			last = max(last, n)
+		}
+	}
+	return last
+}
+
+// refuseAnothers refuses an order whose task has a directory here that is another connection's, in the words in which it was refused as
+// long as the row of that task was there: that one's order may come again.
+func (s *Spoke) refuseAnothers(ctx context.Context, conn, task string) *commands.Refused {
+	for _, at := range attemptsHere(s.Dir, task) {
+		if others, err := anothers(at, conn); err != nil || !others {
+			continue
+		}
+		if known, err := s.backlog.Known(ctx, conn, task); err == nil && known {
+			return nil
+		}
+		return backlog.Conflicts(task)
+	}
+	return nil
+}
+
+// isOwn finds out whose the directory of an attempt is that is taken over; nothing of it is told before. Of a start that the database knows
+// that is known. What cannot be told now is tried again; false = it is another's, and its end is recorded, or this process stops.
+func (s *Spoke) isOwn(ctx context.Context, r *run) bool {
+	for {
+		others, err := anothers(r.dir, r.asker)
+		switch {
+		case r.bootID != "", err == nil && !others:
+			r.mine.Store(true)
+			s.output.Begun()
+			return true
+		case err == nil:
+			s.endAnothers(ctx, r)
+			return false
+		}
+		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-r.leave:
+			return false
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// endAnothers ends an attempt whose directory is another connection's. Nothing is started, and nothing there is touched.
+func (s *Spoke) endAnothers(ctx context.Context, r *run) {
+	s.Log.WarnContext(ctx, "the directory of an attempt is that of a task of another connection with the same id; nothing is started, and nothing in it is touched",
+		"id", r.fence.Task, "attempt", r.fence.Attempt, "connection", s.board.Name(r.asker), "directory", r.dir)
+	s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.CouldNotStart, Why: commands.IDUsed,
+		Exit: commands.Exit{Code: -1, Error: "not started: this spoke has another task under this id; order it again with another id, or none"}})
+}

@@ -1,0 +1,42 @@
+package spoke
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// Only a note with the id of another connection keeps a directory from who asks for its task: one without a note is of a spoke of before the
+// note, and an agent that spoils its own keeps no spoke from adopting it.
+func TestWhoseADirectoryIs(t *testing.T) {
+	t.Parallel()
+	own, other := uuid.NewString(), uuid.NewString()
+	for name, tt := range map[string]struct {
+		make func(note string) error
+		last int
+	}{
+		"own":             {func(note string) error { return os.WriteFile(note, []byte(own), 0o600) }, 2},
+		"another's":       {func(note string) error { return os.WriteFile(note, []byte(other), 0o600) }, 0},
+		"without a note":  {func(string) error { return nil }, 2},
+		"an empty note":   {func(note string) error { return os.WriteFile(note, nil, 0o600) }, 2},
+		"no id":           {func(note string) error { return os.WriteFile(note, []byte("nobody"), 0o600) }, 2},
+		"too long":        {func(note string) error { return os.WriteFile(note, []byte(strings.Repeat(other, 2)), 0o600) }, 2},
+		"a directory":     {func(note string) error { return os.Mkdir(note, 0o700) }, 2},
+		"a link to an id": {func(note string) error { return os.Symlink(note+".of", note) }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, task := t.TempDir(), uuid.NewString()
+			at := filepath.Join(agentDir(dir, task), "2", controlDir)
+			require.NoError(t, os.MkdirAll(at, 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(at, ownerNote+".of"), []byte(other), 0o600))
+			require.NoError(t, tt.make(filepath.Join(at, ownerNote)))
+
+			require.Equal(t, tt.last, lastAttempt(dir, own, task))
+		})
+	}
+}
