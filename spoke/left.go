@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -22,7 +23,8 @@ const (
 
 // left remembers the orders that this host could not judge. After a restart it begins anew.
 type left struct {
-	mu    sync.Mutex // guards since
+	most  time.Duration // how long one is left; 0 = leaveFor
+	mu    sync.Mutex    // guards since
 	since map[string]map[string]time.Time
 }
 
@@ -38,7 +40,7 @@ func (l *left) leave(conn, order string, now time.Time) bool {
 	}
 	orders := l.since[conn]
 	if first, ok := orders[order]; ok {
-		return now.Sub(first) < leaveFor
+		return now.Sub(first) < cmp.Or(l.most, leaveFor)
 	}
 	if len(orders) >= maxLeft {
 		maps.DeleteFunc(orders, func(_ string, first time.Time) bool { return now.Sub(first) > leftFor })

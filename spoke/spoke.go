@@ -71,6 +71,8 @@ type Spoke struct {
 	// OverrunAfter is how long an agent may run beyond its estimate until that is warned of, and OverrunPatience how long from then
 	// it may tell no progress until it is ended; 0 means DefaultOverrunAfter, DefaultOverrunPatience.
 	OverrunAfter, OverrunPatience time.Duration
+	// LeaveFor is how long an order is left that a fault of this host keeps from being judged; 0 means a minute.
+	LeaveFor time.Duration
 	// Hurry ends the wait for running agents when it is closed. It may be nil.
 	Hurry <-chan struct{}
 	// Counters count what happens; nil = nobody does.
@@ -116,6 +118,7 @@ func (s *Spoke) Open(b *federation.Board) {
 		s.Lease = DefaultLease
 	}
 	s.OverrunAfter, s.OverrunPatience = cmp.Or(s.OverrunAfter, DefaultOverrunAfter), cmp.Or(s.OverrunPatience, DefaultOverrunPatience)
+	s.left.most = s.LeaveFor
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live = newLive(func() { s.output.Begun() })
 	s.backlog = Backlog(s.DB, s.Dir)

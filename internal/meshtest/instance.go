@@ -197,7 +197,7 @@ func (s *Spoke) start(t testing.TB) {
 	rules, err := policy.Open(s.Dir)
 	require.NoError(t, err)
 	s.live(t, node.Node{Interval: cmp.Or(s.plan.Interval, 200*time.Millisecond), HoldFor: s.plan.HoldFor, StillFor: s.plan.StillFor, HungAfter: s.plan.Hung, Quiet: s.plan.Quiet,
-		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Idle: s.plan.Idle, OverrunAfter: s.plan.Overrun, OverrunPatience: s.plan.Overrun, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
+		Spoke: &spoke.Spoke{Policy: rules, Slots: s.plan.Slots, Idle: s.plan.Idle, OverrunAfter: s.plan.Overrun, OverrunPatience: s.plan.Overrun, LeaveFor: s.plan.LeaveFor, Lease: cmp.Or(s.plan.Lease, 10*time.Second)}})
 }
 
 // Do asks a running instance over its control socket, as its operator does, and

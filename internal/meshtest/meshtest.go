@@ -57,6 +57,7 @@ type Plan struct {
 	HoldFor  time.Duration    // how long spokes wait over a new link for controls of the hub; default as in the product
 	Hung     time.Duration    // how long an agent may show no sign; default 10 min
 	Overrun  time.Duration    // how long an agent may run beyond its estimate, and then without progress; default as in the product
+	LeaveFor time.Duration    // how long spokes leave an order that they cannot judge; default as in the product
 	StillFor time.Duration    // how long a queue may stand still; default 45 s
 	Output   output.Bounds    // of what the hub keeps of agents' output
 	Demands  string           // what the hub demands that agents are confined by; default: nothing

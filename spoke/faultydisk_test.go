@@ -1,0 +1,86 @@
+package spoke_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// failingDisk has every look below dir fail, as that of a network file system whose server has gone, until mend is called. Where this user
+// may mount nothing it is nil.
+func failingDisk(t *testing.T, dir string) (mend func()) {
+	t.Helper()
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err == nil {
+		err = unix.Mount("gone", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd()))
+	}
+	if err != nil {
+		t.Logf("this process may mount nothing here (%v): a failing disk is tried where it may, as root with /dev/fuse", err)
+		return nil
+	}
+	require.NoError(t, device.Close())
+	_, err = os.Stat(filepath.Join(dir, "tool"))
+	require.ErrorIs(t, err, unix.ENOTCONN)
+	mended := false
+	mend = func() {
+		if !mended {
+			mended = true
+			require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
+		}
+	}
+	t.Cleanup(mend)
+	return mend
+}
+
+// An order of a program without a path waits for the disk of its host, and runs when that is mended. With --any it goes to another spoke
+// after a while.
+func TestAProgramWithoutAPathWaitsForItsDisk(t *testing.T) {
+	t.Parallel()
+	for name, patience := range map[string]time.Duration{"until it is mended": 0, "and goes elsewhere": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "tool"), []byte("#!/bin/sh\necho ran\n"), 0o700))
+			m := meshtest.Plan{Policy: meshtest.Loose(policy.Presets["open"]) + "path: " + dir + ":/usr/bin:/bin\n", LeaveFor: patience}.Start(t, "attic")
+			mend := failingDisk(t, dir)
+			if mend == nil {
+				return
+			}
+			if patience > 0 { // another spoke, whose disk works
+				other := t.TempDir()
+				require.NoError(t, os.WriteFile(filepath.Join(other, "tool"), []byte("#!/bin/sh\necho ran\n"), 0o700))
+				s := m.Add(t, "cellar")
+				require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose(policy.Presets["open"])+"path: "+other+":/usr/bin:/bin\n"), 0o600))
+				s.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+				m.Turn(t, "cellar", "suspend")
+			}
+			spawn := commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"tool"}}
+
+			task := m.Order(t, hub.SpawnRequest{Any: patience > 0, Spoke: map[bool]string{true: "attic"}[patience == 0], Spawn: spawn})
+
+			meshtest.Await(t, "the order to be left", func() bool {
+				return strings.Contains(m.Spokes["attic"].Log.String(), "cannot be judged on this host now")
+			})
+			if patience == 0 {
+				require.False(t, m.Agent(t, task).State.Terminal())
+				mend()
+			} else {
+				m.Turn(t, "cellar", "resume")
+			}
+			v := m.Wait(t, task)
+			require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+			require.Equal(t, "ran\n", m.Stdout(t, task, true))
+		})
+	}
+}
