@@ -124,15 +124,19 @@ func TestAnAgentWithoutItsShimDoesNotControlItsSpoke(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{Policy: meshtest.Loose(policy.Presets["open"])}.Start(t, "attic")
 	s := m.Spokes["attic"]
-	ask := `import http.client, os, signal, socket, sys
+	ask := `import fcntl, http.client, os, signal, socket, sys
 shim, said = os.getppid(), open("said", "a")
+fcntl.flock(said, fcntl.LOCK_EX)
 def ask():
     c = http.client.HTTPConnection("x"); c.sock = socket.socket(socket.AF_UNIX); c.sock.connect(sys.argv[1])
     c.request("POST", "/api/v1/policy/reload"); said.write("%d\n" % c.getresponse().status); said.flush()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        while os.path.exists("/proc/%d" % shim): ask()
+        for group in "/sys/fs/cgroup", "/sys/fs/cgroup/unified":
+            try: open(group + "/cgroup.procs", "w").write(str(os.getpid()))
+            except OSError: pass
+        while os.getppid() == shim: ask()
         for _ in range(20): ask()
     os._exit(0)
 os.wait()
@@ -142,7 +146,14 @@ os.kill(shim, signal.SIGKILL)`
 	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"env", "-i", "python3", "-c", ask, filepath.Join(s.Dir, "control.sock")}}})
 
 	require.NotEqual(t, commands.Completed, m.Wait(t, task).State)
-	said, err := os.ReadFile(filepath.Join(s.Dir, "agents", task, "1", "work", "said"))
+	name := filepath.Join(s.Dir, "agents", task, "1", "work", "said")
+	meshtest.Await(t, "the end of all that ask", func() bool {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		defer f.Close()
+		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+	})
+	said, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.Contains(t, string(said), "403")
 	require.NotContains(t, string(said), "200", "it was served when nothing was above it that told whose it is")
