@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/forge"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/signing"
 	"github.com/spawnmesh/spawnmesh/store"
 )
@@ -42,4 +44,30 @@ func TestWhatIsOverIsNotLeft(t *testing.T) {
 		require.Equal(t, !left, o.stored)
 		require.Equal(t, refused, o.in.Refusal)
 	}
+}
+
+// What a host cannot judge is no fault of its hub, however much of it there is: nobody is suspended, and nothing of it is stored.
+func TestWhatCannotBeJudgedSuspendsNobody(t *testing.T) {
+	t.Parallel()
+	const orders = 30 // 20 that are refused suspend a connection
+	p := storetest.NewPair(t)
+	for range orders {
+		p.Order(t, nil)
+	}
+	var judged atomic.Int64
+	h := &Handler{Judge: func(_ context.Context, m *store.Incoming) *commands.Refused {
+		judged.Add(1)
+		m.Later = errors.New("too many open files")
+		return commands.Refuse(commands.BadPath, "no such directory")
+	}}
+	keys, err := p.Spoke.DB.KeysOf(t.Context(), p.Spoke.Conn)
+	require.NoError(t, err)
+	x := newExchange(&Board{DB: p.Spoke.DB, Log: slog.New(slog.DiscardHandler)}, &Peer{Connection: p.Spoke.Conn, Verifying: keys},
+		&role{handlers: map[commands.Kind]*Handler{commands.SpawnKind: h}}, empty{})
+
+	require.NoError(t, x.take(t.Context(), p.Hub.Due(t)))
+
+	require.EqualValues(t, orders, judged.Load())
+	require.Equal(t, 1, p.Spoke.Count(t, `SELECT count(*) FROM connections WHERE state = 'active'`))
+	require.Zero(t, p.Spoke.Count(t, `SELECT (SELECT count(*) FROM inbox) + (SELECT count(*) FROM audit WHERE action = 'message.refused')`))
 }

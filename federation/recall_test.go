@@ -172,6 +172,32 @@ func TestWhoMakesUpPagesIsSuspended(t *testing.T) {
 	}
 }
 
+// Who makes up tasks is suspended for that once. A suspension by a person stays his, whatever the peer goes on to recall: it is not lifted
+// as what it was not, and his reason is what is shown.
+func TestASuspensionByAPersonStays(t *testing.T) {
+	t.Parallel()
+	for by, state := range map[string]store.ConnState{"self": store.Active, "uid:7": store.Suspended} {
+		p := storetest.NewPair(t)
+		require.NoError(t, p.Hub.Exec(`UPDATE sequences SET recall_from = 1, last = 1000`))
+		if state == store.Suspended {
+			var err error
+			p.Hub.Conn, err = p.Hub.DB.SetConnectionState(t.Context(), p.Hub.Conn.ID, state, "holiday", by, nil)
+			require.NoError(t, err)
+		}
+		h := federation.NewHistoryForTest(p.Hub.DB, p.Hub.Conn, federation.Role{
+			Recalled: func(ctx context.Context, tx *store.Tx, c store.Connection, _ *commands.Recalled) ([]error, error) {
+				return nil, tx.CountRecalled(ctx, c.ID, 1<<20, 1<<20)
+			}})
+
+		for range 2 {
+			err := h.Hear(t.Context(), p.Hub.Peer.Key, 1, commands.Numbering{Digest: &commands.History{}, Recalled: &commands.Recalled{From: 1, Through: 99}})
+			require.ErrorAs(t, err, new(*store.TooManyRecalled))
+		}
+
+		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = $1 AND (state_reason = 'holiday') = $2`, by, by != "self"))
+	}
+}
+
 // Orders that a peer hands back and that nobody here has given take 20 rows of the audit a minute, however many pages there are. They are no fault of
 // the peer: a backup may lack the key that they were signed with.
 func TestStrangeOrdersAreNotedSomeAMinute(t *testing.T) {

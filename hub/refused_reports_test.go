@@ -95,7 +95,7 @@ func TestAnswersToWhatARestoredHubHasLost(t *testing.T) {
 	require.Equal(t, store.Active, m.View(t, "attic").State)
 }
 
-// A spoke that was restored may end what has ended otherwise: nobody suspends it for that, and it is proof of nothing. What it has told since it
+// A spoke that was restored may end what has ended otherwise, and say so again: nobody suspends it for that, and it is proof of nothing. What it has told since it
 // may not contradict.
 func TestAnotherEndOfBeforeARestoreIsNoFault(t *testing.T) {
 	t.Parallel()
@@ -108,28 +108,32 @@ func TestAnotherEndOfBeforeARestoreIsNoFault(t *testing.T) {
 	conflicts := func(kept bool) int {
 		return m.Hub.Count(t, `SELECT count(*) FROM inbox WHERE code = 'RESULT_CONFLICT' AND (envelope <> '') = $1`, kept)
 	}
-	// ended orders tasks that end with message from on, and returns other ends of them.
-	ended := func(from, other int64) (others [][]byte) {
+	// ended orders tasks that end with message from on, and returns other ends of them, each twice.
+	ended := func(from, other int64) (others, again [][]byte) {
 		for i := range int64(orders) {
 			asked := a.Order(t, m)
 			a.Send(t, commands.QueueResults, end(asked, 0, from+i))
 			require.Equal(t, commands.Completed, m.Wait(t, asked.Task).State)
-			others = append(others, end(asked, 1, other+i))
+			others, again = append(others, end(asked, 1, other+i)), append(again, end(asked, 1, other+orders+i))
 		}
-		return others
+		return others, again
 	}
-	others := ended(1, base+1)
-	own := ended(2*orders, base/2)[0]
+	others, again := ended(1, base+1)
+	own, _ := ended(2*orders, base/2)
 	m.Hub.Exec(t, `UPDATE sequences SET peer_base = $1`, base)
 
-	a.Send(t, commands.QueueResults, own)
+	a.Send(t, commands.QueueResults, own[0])
 	meshtest.Await(t, "the first refusal", func() bool { return conflicts(true)+conflicts(false) == 1 })
 	require.Equal(t, 1, conflicts(true), "both ends of that agent were told before the restore")
 	a.Send(t, commands.QueueResults, others...)
 
 	meshtest.Await(t, "the refusals", func() bool { return conflicts(false) == orders })
+	a.Send(t, commands.QueueResults, again...)
+	meshtest.Await(t, "the refusals of what is said again", func() bool { return conflicts(false)+conflicts(true) == 2*orders+1 })
+	require.Equal(t, 1, conflicts(true), "an end that was refused is none that was told")
 	require.Equal(t, store.Active, m.View(t, "attic").State)
-	a.Shout(t, commands.QueueResults, ended(2*base, 3*base)...)
+	since, _ := ended(2*base, 3*base)
+	a.Shout(t, commands.QueueResults, since...)
 	meshtest.Await(t, "the suspension", func() bool { return m.View(t, "attic").State == store.Suspended })
 }
 

@@ -2,10 +2,12 @@ package spoke
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -44,6 +46,56 @@ func TestASlotThatAWaitLeavesIsFilled(t *testing.T) {
 	s.live.abandon()
 	require.False(t, <-goesOn)
 	s.attempts.Wait()
+}
+
+// What cannot be looked for is not what a hub has said: while the database refuses an attempt waits, and what has begun is not taken for
+// what has not.
+func TestAWaitForAHubOutlivesAFailingDatabase(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	s, _ := liveRun()
+	failed := make(chan string, 100)
+	s.Log = slog.New(slog.NewTextHandler(lines(failed), nil))
+	s.backlog, s.work = Backlog(p.Spoke.DB, t.TempDir()), wait.NewSignal()
+	r := &run{fence: backlog.Fence{Task: askedFor(t, p, s.backlog), Attempt: 1}}
+	s.live.add(r)
+	require.NoError(t, p.Spoke.Exec(`INSERT INTO recalled (task, conn, attempt, over) VALUES ($1, $2, 1, false)`, r.fence.Task, p.Spoke.Conn.ID))
+	owner, err := pgx.Connect(t.Context(), p.Spoke.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = owner.Close(context.WithoutCancel(t.Context())) })
+	_, err = owner.Exec(t.Context(), `ALTER TABLE recalled RENAME TO not_recalled`)
+	require.NoError(t, err)
+	goesOn := make(chan bool, 1)
+
+	go func() { goesOn <- s.recalled(t.Context(), r) }()
+
+	for range 2 { // the second look comes after what the first one tells
+		select {
+		case <-goesOn:
+			require.FailNow(t, "it goes on without an answer")
+		case line := <-failed:
+			require.Contains(t, line, "looking for what the hub recalls; it is tried again")
+		case <-time.After(time.Minute):
+			require.FailNow(t, "nobody looks")
+		}
+	}
+	_, err = owner.Exec(t.Context(), `ALTER TABLE not_recalled RENAME TO recalled`)
+	require.NoError(t, err)
+	require.True(t, within(t, goesOn, "it waits although all is said"))
+	require.True(t, r.begun, "it ends as one that had begun")
+	s.live.remove(r)
+	s.attempts.Wait()
+}
+
+// lines is what is logged, line by line.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	select {
+	case l <- string(line):
+	default: // the test has seen enough
+	}
+	return len(line), nil
 }
 
 // within is what comes within a minute.

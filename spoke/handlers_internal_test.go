@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,35 @@ func TestAKnownOrderWaitsForNoFaultOfTheHost(t *testing.T) {
 	}
 }
 
+// What its rules refuse waits for no fault of the host: they are known.
+func TestWhatRulesRefuseWaitsForNoFaultOfTheHost(t *testing.T) {
+	t.Parallel()
+	_, s, judge := withoutFiles(t)
+	m, _ := judge(storetest.NewID())
+	m.Later, m.Body = nil, &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeNoop}
+	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
+	require.NoError(t, err)
+
+	refused := s.judgeNamed(t.Context(), m, rules, outOfFiles())
+
+	require.NoError(t, m.Later)
+	require.Equal(t, commands.Policy, refused.Code)
+}
+
+// How long an order waits for its host is what the manual says of it.
+func TestAnOrderThatCannotBeJudgedWaitsAsLongAsIsSaid(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, time.Minute, leaveFor)
+	manual, err := os.ReadFile("../docs/operating.md")
+	require.NoError(t, err)
+	require.Contains(t, string(manual), "The order is neither accepted nor refused, and comes again; after a minute it is refused with `PATH`")
+}
+
+// outOfFiles is what an order names on a host that has no open files left.
+func outOfFiles() *policy.Named {
+	return &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
+}
+
 // withoutFiles is a spoke whose host has no open files left, and how that judges an order of a task.
 func withoutFiles(t *testing.T) (p *storetest.Pair, s *Spoke, judge func(task string) (*store.Incoming, *commands.Refused)) {
 	t.Helper()
@@ -40,8 +70,7 @@ func withoutFiles(t *testing.T) (p *storetest.Pair, s *Spoke, judge func(task st
 	require.NoError(t, err)
 	return p, s, func(task string) (*store.Incoming, *commands.Refused) {
 		m := &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "of " + task, Exp: time.Now().Add(time.Hour).UnixMilli()}, Policy: rules.ID(), Body: &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
-		named := &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
-		return m, s.judgeNamed(t.Context(), m, rules, named)
+		return m, s.judgeNamed(t.Context(), m, rules, outOfFiles())
 	}
 }
 
@@ -75,7 +104,7 @@ func TestAnOrderThatIsJudgedIsLeftNoMore(t *testing.T) {
 	p, s, _ := withoutFiles(t)
 	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
 	require.NoError(t, err)
-	fault := &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
+	fault := outOfFiles()
 	m := func(exp time.Duration) *store.Incoming {
 		return &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "an order", Exp: time.Now().Add(exp).UnixMilli()}, Body: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
 	}

@@ -427,6 +427,7 @@ func TestAnAnswerIsSentAgainAFewTimes(t *testing.T) {
 	require.Equal(t, 3, rows("self", "task.answer_resent", `; "allow"; as token:ann answered at `+first.Sent.At.Format(time.RFC3339)+`; so`))
 	answer.By, answer.Answer = "token:bob", "deny"
 	require.NoError(t, p.Hub.DB.OrderAnswer(t.Context(), answer))
+	require.Empty(t, openInquiry(t, p, task).Reason, "what is on its way now was not lost")
 	require.Equal(t, 2, p.Hub.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answer_ordered'`))
 	require.Equal(t, []string{"deny", "token:bob"}, []string{again().Sent.Answer, again().Sent.By}, "the new one is sent again, too")
 	require.Equal(t, 7, p.Hub.Count(t, `SELECT count(*) FROM outbox WHERE kind = 'agent.answer'`))

@@ -76,3 +76,24 @@ func TestWhatAnotherRecallsOfAnOrderIsNotSoWhenItComes(t *testing.T) {
 	require.Zero(t, s.Count(t, `SELECT count(*) FROM tasks WHERE attempt > 0`))
 	s.sound()
 }
+
+// Two hubs may recall the same task. It stands as the one says who has asked for it, whatever the other says.
+func TestTwoHubsRecallTheSameTask(t *testing.T) {
+	t.Parallel()
+	s, _ := told(t)
+	r := s.asked()
+	own := *s.Side
+	s.MeetAnother(t, store.Obeys)
+	s.restored()
+	s.recall(commands.TaskStanding{Task: r.Spawn.Task, State: commands.Running, Attempt: 1, Reason: commands.CancelRequested})
+	s.Conn, s.Peer = own.Conn, own.Peer
+
+	s.recall(commands.TaskStanding{Task: r.Spawn.Task, State: commands.Running, Attempt: 1})
+
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM recalled WHERE task = $1 AND NOT over`, r.Spawn.Task))
+	st := s.stood()
+	require.NotNil(t, st.fence)
+	require.Equal(t, 1, st.fence.Attempt)
+	require.Equal(t, commands.NoReason, st.reason, "nobody has cancelled it")
+	s.sound()
+}
