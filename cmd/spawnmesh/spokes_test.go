@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ func TestSpokesByHand(t *testing.T) {
 	require.Regexp(t, `^NAME +STATE +SLOTS +RUNNING +QUEUED +SEEN +VERDICT$`, shown())
 	require.Regexp(t, `^attic +active +2 +0 +0 +alive \S+ +takes work$`, shown())
 	require.Regexp(t, `(?m)^verdict +takes work$`, h.do("spokes", "show", "attic"))
+	require.Regexp(t, `(?m)^version +`+regexp.QuoteMeta(strings.TrimSpace(h.do("version", "-o", "name")))+`$`, h.do("spokes", "show", "attic"))
 	require.Regexp(t, `^attic takes work; nothing keeps it from that \(0 of 2 slots in use, heard .+\)\n$`, h.do("why", "attic"))
 	requireAligned(t, strings.SplitAfter(h.do("spokes", "-o", "wide"), "\nevery")[0])
 	require.Equal(t, "attic\n", h.do("spokes", "-o", "name"))
