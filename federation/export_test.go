@@ -56,7 +56,10 @@ func (h HistoryForTest) Say(ctx context.Context, link int64) commands.Connection
 }
 
 // LogTo has what happens logged there.
-func (h HistoryForTest) LogTo(w io.Writer) { h.x.log = slog.New(slog.NewTextHandler(w, nil)) }
+func (h HistoryForTest) LogTo(w io.Writer) {
+	h.x.log = slog.New(slog.NewTextHandler(w, nil))
+	h.x.board.Log = h.x.log
+}
 
 // Refuse notes that the database has refused what is signed with kid, and returns what the peer is told of that.
 func (h HistoryForTest) Refuse(ctx context.Context, kid signing.KeyID, r *commands.Refused) (*commands.EndedKey, error) {

@@ -172,8 +172,8 @@ func TestWhoMakesUpPagesIsSuspended(t *testing.T) {
 	}
 }
 
-// Who makes up tasks is suspended for that once. A suspension by a person stays his, whatever the peer goes on to recall: it is not lifted
-// as what it was not, and his reason is what is shown.
+// Who makes up tasks is suspended. A suspension by a person stays his, with his reason, whatever the peer goes on to recall, and nobody is
+// told of another one with each page.
 func TestASuspensionByAPersonStays(t *testing.T) {
 	t.Parallel()
 	for by, state := range map[string]store.ConnState{"self": store.Active, "uid:7": store.Suspended} {
@@ -189,12 +189,16 @@ func TestASuspensionByAPersonStays(t *testing.T) {
 				return nil, tx.CountRecalled(ctx, c.ID, 1<<20, 1<<20)
 			}})
 
+		var log strings.Builder
+		h.LogTo(&log)
+
 		for range 2 {
 			err := h.Hear(t.Context(), p.Hub.Peer.Key, 1, commands.Numbering{Digest: &commands.History{}, Recalled: &commands.Recalled{From: 1, Through: 99}})
 			require.ErrorAs(t, err, new(*store.TooManyRecalled))
 		}
 
 		require.Equal(t, 1, p.Hub.Count(t, `SELECT count(*) FROM connections WHERE state = 'suspended' AND state_by = $1 AND (state_reason = 'holiday') = $2`, by, by != "self"))
+		require.Equal(t, state == store.Active, strings.Contains(log.String(), "connection suspended by this instance"))
 	}
 }
 
