@@ -113,8 +113,19 @@ func TestASpokeThatIsStoppedBeyondItsLease(t *testing.T) {
 	v := h.until(id, func(v hub.AgentView) bool { return v.State == commands.Running && v.Attempt == 2 })
 	require.Equal(t, 2, v.Attempt)
 	h.do("kill", id, "--grace", "0s", "--reason", "enough")
-	require.Equal(t, commands.Cancelled, h.ends(id).State)
+	ended := h.ends(id)
+	require.Equal(t, commands.Cancelled, ended.State)
 	require.Zero(t, processes(t, stray...))
+	require.Len(t, ended.Attempts, 1, "the first attempt is told once, and the second ends with the agent")
+	first := ended.Attempts[0]
+	require.Equal(t, []any{1, commands.Interrupted, "the lease was not renewed"}, []any{first.Attempt, first.Outcome, first.Exit.Error})
+	did := hand{t: t, dir: m.Spokes["attic"].Dir}.do("audit", "list", "--object", id)
+	require.Regexp(t, `task\.claimed[^\n]+attempt 1 *\n[^\n]+task\.running[^\n]*\n[^\n]+task\.queued[^\n]+executor_died +attempt 1 interrupted *\n[^\n]+task\.claimed[^\n]+attempt 2 *\n`, did)
+	require.Equal(t, 2, strings.Count(did, "attempt 1"), "its claim and its end are all that its spoke has recorded of it:\n%s", did)
+	told := h.do("status", id)
+	for what, n := range map[string]int{"attic started it, attempt 1": 1, "attic started it, attempt 2": 1, "attic says that attempt": 1, "attic says how it ended": 1} {
+		require.Equal(t, n, strings.Count(told, what), "%s:\n%s", what, told)
+	}
 	raw, err := os.ReadFile(out)
 	require.NoError(t, err)
 	_, after, _ := strings.Cut(string(raw), "\n2\n")
