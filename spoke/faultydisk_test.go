@@ -84,3 +84,34 @@ func TestAProgramWithoutAPathWaitsForItsDisk(t *testing.T) {
 		})
 	}
 }
+
+// An accepted order whose directory is behind a link waits for the disk of its host, too: its policy refuses nothing.
+func TestADirectoryBehindALinkWaitsForItsDisk(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	disk, link, gate := filepath.Join(top, "disk"), filepath.Join(top, "link"), filepath.Join(top, "gate")
+	require.NoError(t, os.Mkdir(disk, 0o700))
+	require.NoError(t, os.Symlink(disk, link))
+	require.NoError(t, unix.Mkfifo(gate, 0o600))
+	m := meshtest.Plan{Slots: 1, Policy: meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\ndirectories: [" + top + "]\n")}.Start(t, "attic")
+	first := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/sh", "-c", "read line < " + gate}}})
+	meshtest.Await(t, "the first agent to run", func() bool { return m.Agent(t, first).State == commands.Running })
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Dir: link, Argv: []string{"/bin/sh", "-c", "echo ran"}}})
+	meshtest.Await(t, "the order to be accepted", func() bool { return m.Agent(t, task).AcceptedAt != nil })
+	mend := failingDisk(t, disk)
+
+	require.NoError(t, os.WriteFile(gate, []byte("go\n"), 0o600))
+
+	if mend == nil {
+		m.Wait(t, task)
+		return
+	}
+	meshtest.Await(t, "an attempt that cannot start", func() bool {
+		return strings.Contains(m.Spokes["attic"].Log.String(), "an agent could not be started, by a fault of this host")
+	})
+	require.False(t, m.Agent(t, task).State.Terminal())
+	require.NotContains(t, m.Spokes["attic"].Log.String(), "not connected", "it is behind a link")
+	mend()
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+}

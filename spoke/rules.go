@@ -17,6 +17,17 @@ import (
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
+// errLinkFault is all that is said of a fault behind a link.
+var errLinkFault = errors.New("the directory of this order cannot be opened on this spoke now")
+
+// faultOf is the fault of this host that keeps an accepted order from being judged again, nil = there is none.
+func faultOf(n *policy.Named) error {
+	if n.Fault == nil && n.LinkFault != nil {
+		return errLinkFault
+	}
+	return n.Fault
+}
+
 // judgeAgain asks the policy in force about an attempt that is about to start:
 // the one that accepted its task may have been replaced. The end it returns is
 // that of an attempt that must not start.

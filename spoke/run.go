@@ -34,8 +34,8 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	}
 	named := rules.OpenNamed(&r.spec)
 	defer named.Close()
-	if named.Fault != nil {
-		s.notStarted(ctx, r, named.Fault)
+	if fault := faultOf(named); fault != nil {
+		s.notStarted(ctx, r, fault)
 		return
 	}
 	if refused, ok := judgeAgain(rules, r, env, named); !ok {

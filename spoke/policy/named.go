@@ -18,6 +18,10 @@ type Named struct {
 	Program *place.Place // that runs, by its path; nil = it is looked for in PATH, or there is no such program
 	Fault   error        // a fault of this host that keeps it from being opened, and so from being judged, a [*supervisor.StartError]; nil = there is none, or it says of what is not allowed that it is there
 
+	// LinkFault is a fault of this host behind a symbolic link of the directory, nil = there is none. No hub is told of it, so at the door NoDir
+	// counts, which says of the path alone; an order that was accepted waits for the fault to pass.
+	LinkFault error
+
 	unmatched error    // a fault of this host that keeps it from being said which entry of commands allows it
 	program   string   // as it is named
 	unopened  []string // paths of those that cannot be opened
@@ -27,7 +31,7 @@ type Named struct {
 func (p *Policy) OpenNamed(s *commands.Spawn) *Named {
 	n := &Named{}
 	if s.Dir != "" {
-		if n.Dir, n.NoDir = p.openDir(s.Dir, runtime.OpenDir); n.NoDir != nil {
+		if n.Dir, n.LinkFault, n.NoDir = p.openDir(s.Dir, runtime.OpenDir); n.NoDir != nil {
 			n.unopened = append(n.unopened, filepath.Clean(s.Dir))
 			n.note(n.NoDir, p.inDirectories(filepath.Clean(s.Dir)))
 		}
@@ -67,13 +71,18 @@ func (p *Policy) Unmatched(s *commands.Spawn) error {
 }
 
 // openDir opens the directory of an order with open. Of a fault that tells of a path only what is without links counts: an agent can make a link
-// that leads from what is allowed to anything.
-func (p *Policy) openDir(dir string, open func(string) (*place.Place, error)) (*place.Place, error) {
-	at, err := open(dir)
-	if fault, everywhere := runtime.OfHost(err); fault && !everywhere && !slices.Contains(p.Directories, anything) {
-		return runtime.OpenDirect(dir)
+// that leads from what is allowed to anything. A fault that does not count is behind, unless the directory could be opened after all.
+func (p *Policy) openDir(dir string, open func(string) (*place.Place, error)) (at *place.Place, behind, err error) {
+	at, err = open(dir)
+	fault, everywhere := runtime.OfHost(err)
+	if !fault || everywhere || slices.Contains(p.Directories, anything) {
+		return at, nil, err
 	}
-	return at, err
+	behind = err
+	if at, err = runtime.OpenDirect(dir); err == nil {
+		behind = nil
+	}
+	return at, behind, err
 }
 
 // note keeps why something could not be opened, where that is a fault of this host. That it has room for nothing tells nothing of a

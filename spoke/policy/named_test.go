@@ -67,11 +67,12 @@ func TestAFaultBehindALinkIsNotTold(t *testing.T) {
 		"area/none": {supervisor.HostFault, supervisor.BadDirectory},
 		"area":      {supervisor.NoResources, supervisor.NoResources},
 	} {
-		dir, err := p.openDir(at(name), fails(tt.reason))
+		dir, behind, err := p.openDir(at(name), fails(tt.reason))
 
 		dir.Close()
 		start, _ := errors.AsType[*supervisor.StartError](err)
 		require.Equal(t, tt.want == "", err == nil, name)
+		require.Equal(t, tt.want == supervisor.BadDirectory, behind != nil, "%s: %v", name, behind)
 		if err != nil {
 			require.Equal(t, tt.want, start.Reason, name)
 		}
