@@ -16,7 +16,7 @@ import (
 type run struct {
 	fence    backlog.Fence // as claimed; a kill's fence comes with the kill
 	spec     commands.Spawn
-	outline  bool          // the spec is the outline of a [backlog.OpenAttempt]: see openOrder
+	outline  bool          // the spec is the outline of a [backlog.OpenAttempt]: see orderOf
 	estimate time.Duration // how long it is thought to take; 0 = nobody knows
 	dir      string
 	policy   string          // version that let it start; "" = not known

@@ -54,8 +54,9 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		s.ended(ctx, r, begun.Exit)
 		return
 	}
-	if _, ok := errors.AsType[*supervisor.Incomplete](err); ok {
-		s.takeOver(ctx, r) // some of it is alive: the slot stays taken
+	if left, ok := errors.AsType[*supervisor.UnprovenError](err); ok {
+		r.begun = r.begun || left.Began
+		s.takeOver(ctx, r) // some of it may be alive: the slot stays taken
 		return
 	}
 	if err != nil {

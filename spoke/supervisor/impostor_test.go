@@ -200,6 +200,32 @@ func TestAStartThatTheAgentDenies(t *testing.T) {
 	}
 }
 
+// A start whose end cannot be proven is not over: an agent may have removed all that would prove it.
+func TestAStartThatCannotBeProvenIsNotOver(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		dir := filepath.Join(t.TempDir(), "attempt")
+		spec := sh(`kill -STOP $PPID; rm -rf "$0"; kill -KILL $PPID; sleep 30`)
+		spec.Argv = append(spec.Argv, dir)
+
+		a, err := Start(t.Context(), dir, spec)
+
+		if err == nil { // the shim was faster
+			endAfter(t, a)
+			continue
+		}
+		var left *UnprovenError
+		require.ErrorAs(t, err, &left)
+		require.True(t, left.Began)
+		require.NoError(t, os.MkdirAll(dir, 0o700))
+		_, exit, err := Adopt(t.Context(), dir, Known{Marker: markerOf(dir), Began: left.Began})
+		require.NoError(t, err)
+		require.Equal(t, Lost, exit.Outcome)
+		return
+	}
+	require.FailNow(t, "the shim was always faster")
+}
+
 // A file without end keeps nobody: the tree of a dead shim is ended, and what is read
 // is what a shim can have written.
 func TestOutputWithoutEnd(t *testing.T) {

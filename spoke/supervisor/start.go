@@ -27,11 +27,22 @@ type BegunError struct {
 
 func (e *BegunError) Error() string { return "starting the agent: " + e.Exit.Reason }
 
+// An UnprovenError is the error of a start that went wrong where it could not be proven that nothing runs: an [*Incomplete], or what kept this
+// process from looking, as a lack of open files. The attempt is not over, and its place stays taken.
+type UnprovenError struct {
+	Began bool // the agent may have begun, whatever its directory says
+	Err   error
+}
+
+func (e *UnprovenError) Error() string { return e.Err.Error() }
+
+func (e *UnprovenError) Unwrap() error { return e.Err }
+
 // Start runs spec in the attempt directory dir, which it makes if need be and
 // which serves one attempt only. It returns when the agent was executed, and
 // otherwise with a [*StartError], a [*BegunError] or, before there is a shim, an
 // error of the directory. When ctx ends first the attempt is ended: after an
-// error nothing of it runs, unless it is an [*Incomplete]; then see [Adopt].
+// error nothing of it runs, unless it is an [*UnprovenError]; then see [Adopt].
 func Start(ctx context.Context, dir string, spec Spec) (*Agent, error) {
 	spec.Marker = cmp.Or(spec.Marker, markerOf(dir))
 	if err := checkSpec(spec); err != nil {
@@ -114,7 +125,7 @@ func abandon(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn, 
 	lock, damage := attempt.TakeLock(dir)
 	exit, unproven := conclude(ctx, dir, saved, lock, damage)
 	if err = errors.Join(err, unproven); err != nil {
-		return fmt.Errorf("ending what was started in %s: %w", dir, err)
+		return &UnprovenError{Began: !never, Err: fmt.Errorf("ending what was started in %s: %w", dir, err)}
 	}
 	if !never {
 		return &BegunError{exit}

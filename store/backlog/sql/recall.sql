@@ -58,7 +58,7 @@ WHERE t.id = ANY ($1::uuid[])
 
 -- What agents have asked before the restore, $2, that went on since as far as their asker knows.
 -- name: withdraw_recalled
-UPDATE questions SET outcome = 'withdrawn', reason = $3, answered_at = clock_timestamp() WHERE task = ANY ($1::uuid[]) AND answered_at IS NULL AND asked_at < $2 RETURNING task::text
+UPDATE questions q SET outcome = 'withdrawn', reason = $3, answered_at = clock_timestamp() FROM unnest($1::uuid[]) AS u (task) WHERE q.task = u.task AND q.answered_at IS NULL AND q.asked_at < $2 RETURNING q.task::text
 
 -- Attempts that had begun were not given back, as they were closed.
 -- name: interrupt_recalled
