@@ -59,7 +59,8 @@ type Cursor struct {
 	oldest int64         // lowest number that was still open at the last resend
 	wait   time.Duration // between two resends
 	due    time.Time     // of the next resend; zero = nothing that was sent is open
-	again  int64         // number up to which a round of resends has come; 0 = none is under way
+	again  int64         // highest number of the last resend
+	turn   int64         // number up to which the turn of resends goes that is under way
 	sent   time.Time     // when Next returned something last
 }
 
@@ -188,8 +189,8 @@ func (c *Cursor) Rewind() {
 }
 
 // Again returns messages that were sent a while ago and that the peer's database
-// has not confirmed, once their time has come. It goes through all of them by turns: what
-// stays open keeps nothing behind it from coming again.
+// has not confirmed, once their time has come. While the same one stays the oldest it goes through
+// all of them by turns: what stays open keeps nothing behind it from coming again.
 func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,15 +215,29 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	return list, nil
 }
 
-// overdue reads on behind what was sent again last. Behind the last one it begins anew.
+// overdue returns what is sent again now: the lowest numbers, unless the lowest is the one that it was at the last resend. Then a turn
+// goes on behind what was sent last, up to what had been sent when it began, and begins anew behind the last one.
 func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
-		c.conn, c.again+1, c.last, RelayBatch, resendFirst, signing.Skew)
-	if err == nil && len(list) == 0 && c.again > 0 {
-		c.again = 0
-		return c.overdue(ctx)
+	lowest, err := c.overdueIn(ctx, 1, c.last, 1)
+	if err != nil || len(lowest) == 0 {
+		return nil, err
 	}
-	return list, err
+	if lowest[0].Seq == c.oldest {
+		c.wait = min(2*c.wait, resendMost)
+		if list, err := c.overdueIn(ctx, c.again+1, c.turn, RelayBatch); err != nil || len(list) > 0 {
+			return list, err
+		}
+	} else {
+		c.wait = resendFirst
+	}
+	c.oldest, c.turn = lowest[0].Seq, c.last
+	return c.overdueIn(ctx, 1, c.last, RelayBatch)
+}
+
+// overdueIn reads at most a number of messages from one number to another that were sent a while ago.
+func (c *Cursor) overdueIn(ctx context.Context, from, to int64, most int) ([]Outgoing, error) {
+	return c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
+		c.conn, from, to, most, resendFirst, signing.Skew)
 }
 
 // relabel gives copies of messages ids of their own for the message server, which
@@ -234,23 +249,14 @@ func relabel(list []Outgoing) {
 	}
 }
 
-// resent sets the time of the next resend, after a batch of them. A round goes on
-// after resendFirst; the next one begins later and later while the same message stays the oldest.
+// resent notes where a resend has come to, and sets the time of the next one: later and later while the same message stays the oldest.
 func (c *Cursor) resent(list []Outgoing) {
-	switch {
-	case c.again > 0: // the round goes on
-	case len(list) == 0 || list[0].Seq != c.oldest:
+	if len(list) == 0 {
 		c.wait, c.oldest = resendFirst, 0
-		if len(list) > 0 {
-			c.oldest = list[0].Seq
-		}
-	default:
-		c.wait = min(2*c.wait, resendMost)
+	} else {
+		c.again = list[len(list)-1].Seq
 	}
-	c.again, c.due = 0, time.Now().Add(c.wait)
-	if len(list) == RelayBatch {
-		c.again, c.due = list[len(list)-1].Seq, time.Now().Add(resendFirst)
-	}
+	c.due = time.Now().Add(c.wait)
 }
 
 func (db *DB) outgoing(ctx context.Context, sql string, args ...any) ([]Outgoing, error) {
