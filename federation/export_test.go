@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
@@ -54,6 +55,12 @@ func (h HistoryForTest) Say(ctx context.Context, link int64) commands.Connection
 	h.x.sayHistory(ctx, link, &beat)
 	return beat.Connection
 }
+
+// TellsLater lets the peer be told the keys again that it was told.
+func (h HistoryForTest) TellsLater() { h.x.keysTold = time.Time{} }
+
+// StaysLost reports whether the peer is said not to take our keys.
+func (h HistoryForTest) StaysLost() bool { return h.x.staysLost() }
 
 // LogTo has what happens logged there.
 func (h HistoryForTest) LogTo(w io.Writer) {

@@ -47,7 +47,7 @@ func (x *Exchange) tellsKeys(found store.Agreement) bool {
 		x.keysThrough, x.keyTellings, due = last, 0, true
 	}
 	if due {
-		x.keysTold = time.Now()
+		x.keysTold, x.keysThrough = time.Now(), last // a peer that was restored again has lost those above it, too
 		x.keyTellings++
 	}
 	return due

@@ -39,6 +39,13 @@ func TestAPeerIsToldTheNextLostKeySetAtOnce(t *testing.T) {
 	has(0)
 	has(changes)
 	has(1)
-
 	require.Equal(t, []int64{1, 2, 3}, *h.Sent)
+
+	h.TellsLater() // it is restored to the same backup once more
+	for n := range int64(changes) {
+		has(n)
+	}
+
+	require.Equal(t, []int64{1, 2, 3, 1, 2, 3}, *h.Sent)
+	require.False(t, h.StaysLost())
 }

@@ -27,6 +27,9 @@ func (h *Hub) Pause(ctx context.Context, text string, p commands.Pause, actor st
 	if m, err = h.Find(ctx, m.Task); err != nil {
 		return AgentView{}, err
 	}
+	if m.State.Terminal() { // meanwhile, and all else of it is of now
+		return viewOf(m), nil
+	}
 	m.State = state
 	m.Pause, err = json.Marshal(ordered)
 	return viewOf(m), err

@@ -56,10 +56,13 @@ const lastWords = 2 * time.Second
 func (s *Spoke) sayLast(ctx context.Context) {
 	ctx, done := context.WithTimeout(ctx, lastWords)
 	defer done()
+	var waits []string
 	for {
 		open, err := s.DB.OutboxCounts(ctx)
-		waits := s.unconfirmed(open)
-		if err != nil || len(waits) == 0 {
+		if err == nil {
+			waits = s.unconfirmed(open)
+		}
+		if err != nil && ctx.Err() == nil || len(waits) == 0 {
 			return
 		}
 		select {

@@ -28,7 +28,15 @@ export const has = (set, n) => n <= set.through && !set.gaps.some((g) => g.from 
 
 // digestOf covers the newest 1,000 of messages {seq, digest, exp} with the newest 20,000 numbers up to through, above base, that expire after until.
 export function digestOf(list, base, through, until) {
-  const all = list.filter((m) => m.seq > Math.max(base, through - 20000) && m.seq <= through && m.exp > until).sort((a, b) => a.seq - b.seq).slice(-1000);
+  return digestOfAll(list.filter((m) => m.seq > Math.max(base, through - 20000) && m.seq <= through && m.exp > until).sort((a, b) => a.seq - b.seq).slice(-1000), base, until);
+}
+
+// digestIn covers what the peer's digest d says that it covers, up to through: that is the peer's choice.
+export function digestIn(list, d, through) {
+  return digestOfAll(list.filter((m) => d.from > 0 && m.seq >= d.from && m.seq <= through && m.exp > d.until).sort((a, b) => a.seq - b.seq), d.base, d.until);
+}
+
+function digestOfAll(all, base, until) {
   const bytes = all.map((m) => { const n = Buffer.alloc(8); n.writeBigUInt64BE(BigInt(m.seq)); return Buffer.concat([n, Buffer.from(m.digest, "hex")]); });
   return { base, from: all[0]?.seq ?? 0, until, sha256: sha256(Buffer.concat(bytes)).toString("hex") };
 }
