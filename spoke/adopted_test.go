@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // A spoke that comes back after the shims of its agents have died ends what is left of
@@ -102,4 +104,23 @@ func TestAnAgentEndsWhenItEnds(t *testing.T) {
 	require.NotContains(t, s.Log.String(), `msg="agent goes on"`)
 	require.EqualValues(t, 10_000, m.View(t, "attic").LeaseMS, "the hub knows for how long an agent goes on without its spoke")
 	m.Check(t)
+}
+
+// The door of an agent stays shut after a restart where it is not known any more what the agent must not say.
+func TestAnAgentWhoseSecretsAreNotKnownHasNoDoor(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/sleep", "300"}}})
+	meshtest.Await(t, "the agent to run", func() bool { return m.Agent(t, id).State == commands.Running })
+	m.Stop(t, "attic")
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [/bin/true]\n")), 0o600))
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "the door to stay shut", func() bool {
+		return strings.Contains(s.Log.String(), "an agent that goes on cannot talk to this spoke") && strings.Contains(s.Log.String(), "what it must not say is not known")
+	})
+	kill(t, m, id, 0)
+	require.True(t, m.Wait(t, id).State.Terminal())
 }

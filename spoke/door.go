@@ -3,6 +3,7 @@ package spoke
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -115,6 +116,9 @@ func (s *Spoke) recallSecrets(ctx context.Context, r *run) error {
 	}
 	r.work = cmp.Or(r.spec.Dir, r.own().Work)
 	command := s.Policy.Now().Exec(&r.spec, env.vars)
+	if len(command.Argv) == 0 { // its values are in the entry that is not found
+		return errors.New("no entry of the policy allows its program now, or it cannot be looked for: what it must not say is not known")
+	}
 	r.secrets = runtime.Forms(append(command.Secrets, env.secrets...))
 	return nil
 }

@@ -73,7 +73,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		addr := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		from := hostOf(addr)
+		from := hostOf(addr, c.LocalAddr())
 		cause := b.admit(from)
 		if cause == "" {
 			return &counted{Conn: c, left: sync.OnceFunc(func() { b.leave(from) })}, nil
@@ -85,13 +85,14 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// loopback are addresses of this host, any of which each of its programs may dial from.
-var loopback = netip.MustParsePrefix("127.0.0.0/8")
+// thisHost stands for all addresses of this host, any of which each of its programs may dial from.
+var thisHost = netip.MustParsePrefix("127.0.0.0/8")
 
-// hostOf is [networkOf], or all of the loopback: what one client can dial from.
-func hostOf(addr netip.Addr) netip.Prefix {
-	if loopback.Contains(addr.Unmap()) {
-		return loopback
+// hostOf is [networkOf], or thisHost for who dials an address from itself or by the loopback. A host with addresses of
+// both families, or of several networks, is taken for as many.
+func hostOf(addr netip.Addr, local net.Addr) netip.Prefix {
+	if addr.IsLoopback() || addr == local.(*net.TCPAddr).AddrPort().Addr().Unmap() {
+		return thisHost
 	}
 	return networkOf(addr)
 }

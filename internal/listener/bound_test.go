@@ -49,7 +49,10 @@ func newFront(t *testing.T, most int) *front {
 }
 
 // claimed are the addresses of clients that dial from 127.0.0.N, by N.
-var claimed = map[byte]string{2: "192.0.2.2", 3: "192.0.2.3", 4: "192.0.2.4", 5: "127.0.0.5", 6: "127.0.0.6", 7: "2001:db8::1", 8: "2001:db8::2:1", 9: "2001:db8:0:1::1"}
+var claimed = map[byte]string{2: "192.0.2.2", 3: "192.0.2.3", 4: "192.0.2.4", 5: "127.0.0.5", 6: "127.0.0.6", 7: "2001:db8::1", 8: "2001:db8::2:1", 9: "2001:db8:0:1::1", 10: "::1", own: "192.0.2.11"}
+
+// own is a client that dials from the address that it dials.
+const own = 11
 
 // elsewhere is a listener on the loopback whose clients have addresses of other networks.
 type elsewhere struct{ net.Listener }
@@ -60,15 +63,21 @@ func (l elsewhere) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	last := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().As4()[3]
-	return from{c, &net.TCPAddr{IP: net.ParseIP(claimed[last]), Port: 1}}, nil
+	as := from{c, &net.TCPAddr{IP: net.ParseIP(claimed[last]), Port: 1}, c.LocalAddr()}
+	if last == own {
+		as.local = as.addr
+	}
+	return as, nil
 }
 
 type from struct {
 	net.Conn
-	addr net.Addr
+	addr, local net.Addr
 }
 
 func (c from) RemoteAddr() net.Addr { return c.addr }
+
+func (c from) LocalAddr() net.Addr { return c.local }
 
 // dial connects from the address claimed[last].
 func (f *front) dial(t *testing.T, last byte) net.Conn {
@@ -114,10 +123,10 @@ func TestOneAddressDoesNotGetAllConnections(t *testing.T) {
 	require.Equal(t, DefaultConnections/2-1, f.all)
 }
 
-// What one host can dial from counts as one address: a network of IPv6, and the loopback.
+// What one host can dial from counts as one address: a network of IPv6, and all addresses of this host.
 func TestAHostOfManyAddressesDoesNotGetAllConnections(t *testing.T) {
 	t.Parallel()
-	for _, host := range [][2]byte{{5, 6}, {7, 8}} {
+	for _, host := range [][2]byte{{5, 6}, {7, 8}, {5, 10}, {10, own}} {
 		f := newFront(t, 4)
 		f.admits(t, host[0])
 		f.admits(t, host[1])
