@@ -271,6 +271,7 @@ func unanswered(ctx context.Context, r hub.SpawnRequest, err error) error {
 	// Nothing of err is wrapped: an interrupt that was only cancelled says nothing.
 	id := commands.ShortID(r.ID)
 	unknown := commands.Refuse(code, "%s; agent %s may have been ordered", why, id)
+	unknown.MayBeDone = true
 	if r.IdempotencyKey != "" { // an order from before has another id
 		return unknown.Hinting("the same line with its --idempotency-key orders nothing twice; what became of it").Running("status", id)
 	}

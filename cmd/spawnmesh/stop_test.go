@@ -201,7 +201,7 @@ func TestAnOrderThatMayBeStoredIsNamed(t *testing.T) {
 
 	id := commands.ShortID(r.ID)
 	require.Equal(t, &commands.Refused{Code: commands.StoreDown, Why: "this instance cannot store or read now; agent " + id + " may have been ordered",
-		Hint: "what became of it, once the hub answers", Run: []string{"status", id}}, got)
+		Hint: "what became of it, once the hub answers", Run: []string{"status", id}, MayBeDone: true}, got)
 }
 
 // Who asks an instance that hangs is told so, once, and doctor says what hangs; a long wait for one that is alive says nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -66,6 +67,22 @@ func TestWhatSaysNothingIsLeft(t *testing.T) {
 	require.NoError(t, ctx.Err(), "the caller need not end it")
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
 	require.ErrorContains(t, err, "does not answer in time")
+	require.False(t, refused(t, err).MayBeDone, "nothing was asked to be done")
+	require.True(t, refused(t, c.Do(ctx, "POST", "/api/v1/tasks", nil, nil)).MayBeDone)
+}
+
+// Who was not let in has asked nothing.
+func TestWhatWasNotSentIsNotDone(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	remote := NewRemoteClient(Remote{URL: "https://" + l.Addr().String(), Context: "c"})
+
+	err = remote.Do(t.Context(), "POST", "/api/v1/tasks", nil, nil)
+
+	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
+	require.False(t, refused(t, err).MayBeDone)
 }
 
 // An answer without an end is not read for ever.

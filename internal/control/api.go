@@ -1,11 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -27,13 +30,32 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := d.c.await(req)
 	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
-		return nil, commands.Refuse(Interrupted, "interrupted before %s answered; "+mayBeDone, d.c.where).
-			Hinting("look once it answers; type the line again if nothing was done")
+		may := commands.Refuse(Interrupted, "interrupted before %s answered; "+mayBeDone, d.c.where).Hinting("%s", lookFirst)
+		may.MayBeDone = true
+		return nil, may
 	}
 	if err != nil {
-		return nil, d.c.unreachable(err)
+		return nil, unanswered(req, err, d.c.unreachable(err))
 	}
 	return resp, nil
+}
+
+// lookFirst is the next step of who asked for something, and was not answered.
+const lookFirst = "look once it answers; type the line again if nothing was done"
+
+// unanswered notes in said, which says why there is no answer to req, that what was asked may have been done, where that is so: it was
+// sent, as a connection was made, and asked for more than to be told something.
+func unanswered(req *http.Request, err, said error) error {
+	refused, ok := errors.AsType[*commands.Refused](said)
+	dial, dialled := errors.AsType[*net.OpError](err)
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	if !ok || refused.Code != commands.Unreachable || req.Method == http.MethodGet || noTLS || dialled && dial.Op == "dial" {
+		return said
+	}
+	may := *refused
+	may.MayBeDone = true
+	may.Hint = cmp.Or(may.Hint, lookFirst)
+	return &may
 }
 
 // checker is a doer whose answers are successes, and end.
@@ -89,7 +111,7 @@ func Read[T any](resp *http.Response, err error) (v T, _ error) {
 // cutOff says what it means that an answer began and did not end.
 func cutOff(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &commands.Refused{Code: commands.Unreachable, Why: "the instance stopped while it answered", Err: err, Hint: "look once it runs again; what was asked may have been done"}
+		return &commands.Refused{Code: commands.Unreachable, Why: "the instance stopped while it answered", Err: err, Hint: "look once it runs again; what was asked may have been done", MayBeDone: true}
 	}
 	return err
 }
