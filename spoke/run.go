@@ -55,8 +55,10 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		return
 	}
 	if left, ok := errors.AsType[*supervisor.UnprovenError](err); ok {
-		r.begun = r.begun || left.Began
-		s.takeOver(ctx, r) // some of it may be alive: the slot stays taken
+		if r.begun = r.begun || left.Began; r.begun { // a later process knows that by the record alone
+			_, _ = s.progress.Submit(ctx, backlog.Progress{Start: s.startOf(r, nil, time.Time{}), Conn: r.asker})
+		}
+		s.adoptAndFollow(ctx, r) // some of it may be alive: the slot stays taken
 		return
 	}
 	if err != nil {
@@ -81,11 +83,16 @@ func (s *Spoke) takeOver(ctx context.Context, r *run) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
 	defer s.release(r)
-	r.before = true
 	if !s.isOwn(ctx, r) {
 		return
 	}
 	s.recallPolicy(ctx, r)
+	s.adoptAndFollow(ctx, r)
+}
+
+// adoptAndFollow is takeOver of an attempt whose directory is known to be its own.
+func (s *Spoke) adoptAndFollow(ctx context.Context, r *run) {
+	r.before = true
 	if r.spec.Runtime == commands.RuntimeNoop {
 		s.runNothing(ctx, r)
 		return

@@ -216,22 +216,25 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 }
 
 // overdue returns what is sent again now: the lowest numbers, unless the lowest is the one that it was at the last resend. Then a turn
-// goes on behind what was sent last, up to what had been sent when it began, and begins anew behind the last one.
+// goes on behind what was sent last, up to what had been sent when it began, and the next one begins behind the last one: its pauses are
+// twice as long.
 func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
 	lowest, err := c.overdueIn(ctx, 1, c.last, 1)
 	if err != nil || len(lowest) == 0 {
 		return nil, err
 	}
+	wait := resendFirst
 	if lowest[0].Seq == c.oldest {
-		c.wait = min(2*c.wait, resendMost)
 		if list, err := c.overdueIn(ctx, c.again+1, c.turn, RelayBatch); err != nil || len(list) > 0 {
 			return list, err
 		}
-	} else {
-		c.wait = resendFirst
+		wait = min(2*c.wait, resendMost)
 	}
-	c.oldest, c.turn = lowest[0].Seq, c.last
-	return c.overdueIn(ctx, 1, c.last, RelayBatch)
+	list, err := c.overdueIn(ctx, 1, c.last, RelayBatch)
+	if err == nil {
+		c.oldest, c.turn, c.wait = lowest[0].Seq, c.last, wait
+	}
+	return list, err
 }
 
 // overdueIn reads at most a number of messages from one number to another that were sent a while ago.
@@ -249,7 +252,7 @@ func relabel(list []Outgoing) {
 	}
 }
 
-// resent notes where a resend has come to, and sets the time of the next one: later and later while the same message stays the oldest.
+// resent notes where a resend has come to, and sets the time of the next one.
 func (c *Cursor) resent(list []Outgoing) {
 	if len(list) == 0 {
 		c.wait, c.oldest = resendFirst, 0

@@ -85,13 +85,14 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// thisHost stands for all addresses of this host, any of which each of its programs may dial from.
+// thisHost stands for the programs of this host, as far as they can be told.
 var thisHost = netip.MustParsePrefix("127.0.0.0/8")
 
-// hostOf is [networkOf], or thisHost for who dials an address from itself or by the loopback. A host with addresses of
+// hostOf is [networkOf], or thisHost for who dials from or to the loopback, or an address from itself. A host with addresses of
 // both families, or of several networks, is taken for as many.
 func hostOf(addr netip.Addr, local net.Addr) netip.Prefix {
-	if addr.IsLoopback() || addr == local.(*net.TCPAddr).AddrPort().Addr().Unmap() {
+	at := local.(*net.TCPAddr).AddrPort().Addr().Unmap()
+	if addr.IsLoopback() || at.IsLoopback() || addr == at {
 		return thisHost
 	}
 	return networkOf(addr)

@@ -74,6 +74,13 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 	return false
 }
 
+// endRemoved ends what is left of an attempt whose directory somebody has removed, and with it the way to the shim.
+func endRemoved(saved savedSpec) (Exit, error) {
+	e := Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed", EndedAt: time.Now().UTC()}
+	err := clearRemains(saved, &e)
+	return e, err
+}
+
 // settle returns the exit once the shim is gone, which its lock shows or the kernel,
 // and nothing that it left behind is alive. An error means that this is not
 // proven; without exit and error the shim is alive.
@@ -91,9 +98,7 @@ func (a *Agent) settle(ctx context.Context) (*Exit, error) {
 	saved.seen = a.witness()
 	var e Exit
 	if removed {
-		// Somebody removed the directory, and with it the way to the shim.
-		e = Exit{Outcome: Lost, Code: -1, Reason: "the attempt directory was removed", EndedAt: time.Now().UTC()}
-		err = clearRemains(saved, &e)
+		e, err = endRemoved(saved)
 	} else {
 		e, err = conclude(ctx, a.dir, saved, lock, err)
 	}

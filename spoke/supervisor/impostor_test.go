@@ -200,30 +200,35 @@ func TestAStartThatTheAgentDenies(t *testing.T) {
 	}
 }
 
-// A start whose end cannot be proven is not over: an agent may have removed all that would prove it.
-func TestAStartThatCannotBeProvenIsNotOver(t *testing.T) {
+// An agent that removes, or spoils, all that would prove its start and its end has begun, and is lost.
+func TestAStartWithoutProofsHasBegun(t *testing.T) {
 	t.Parallel()
-	for range 200 {
-		dir := filepath.Join(t.TempDir(), "attempt")
-		spec := sh(`kill -STOP $PPID; rm -rf "$0"; kill -KILL $PPID; sleep 30`)
-		spec.Argv = append(spec.Argv, dir)
+	for name, deed := range map[string]string{
+		"no directory":       `rm -rf "$0"`,
+		"a link to nowhere":  `rm -rf "$0"; ln -s /nowhere "$0"`,
+		"a lock that is run": `rm "$0/lock"; cp /bin/sleep "$0/lock"; setsid "$0/lock" 30 &`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 200 {
+				dir := filepath.Join(t.TempDir(), "attempt")
+				spec := sh("kill -STOP $PPID; " + deed + "\nkill -KILL $PPID; sleep 30")
+				spec.Argv = append(spec.Argv, dir)
 
-		a, err := Start(t.Context(), dir, spec)
+				a, err := Start(t.Context(), dir, spec)
 
-		if err == nil { // the shim was faster
-			endAfter(t, a)
-			continue
-		}
-		var left *UnprovenError
-		require.ErrorAs(t, err, &left)
-		require.True(t, left.Began)
-		require.NoError(t, os.MkdirAll(dir, 0o700))
-		_, exit, err := Adopt(t.Context(), dir, Known{Marker: markerOf(dir), Began: left.Began})
-		require.NoError(t, err)
-		require.Equal(t, Lost, exit.Outcome)
-		return
+				if err == nil { // the shim was faster
+					require.Equal(t, Lost, ended(t, a).Outcome)
+					continue
+				}
+				var begun *BegunError
+				require.ErrorAs(t, err, &begun)
+				require.Equal(t, Lost, begun.Exit.Outcome)
+				return
+			}
+			require.FailNow(t, "the shim was always faster")
+		})
 	}
-	require.FailNow(t, "the shim was always faster")
 }
 
 // A file without end keeps nobody: the tree of a dead shim is ended, and what is read

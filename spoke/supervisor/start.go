@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -123,7 +124,13 @@ func abandon(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn, 
 	never := errors.Is(cause, errNotSent) || endedByItself(state)
 	saved.seen = witness{began: !never, broken: !never}
 	lock, damage := attempt.TakeLock(dir)
-	exit, unproven := conclude(ctx, dir, saved, lock, damage)
+	var exit Exit
+	var unproven error
+	if errors.Is(damage, fs.ErrNotExist) {
+		exit, unproven = endRemoved(saved)
+	} else {
+		exit, unproven = conclude(ctx, dir, saved, lock, damage)
+	}
 	if err = errors.Join(err, unproven); err != nil {
 		return &UnprovenError{Began: !never, Err: fmt.Errorf("ending what was started in %s: %w", dir, err)}
 	}

@@ -29,7 +29,7 @@ func OpenPlain(name string, flags int) (*os.File, error) {
 		f, err = os.OpenFile(name, flags, 0o600)
 	}
 	switch {
-	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ETXTBSY):
 		return nil, Spoilt(name + " is not a regular file")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, Spoilt(name + " may not be opened")
