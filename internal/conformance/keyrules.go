@@ -198,6 +198,7 @@ func (t *trial) revoked() error {
 	if _, err := t.answer(s.ID, commands.StartedKind); err != nil {
 		return err
 	}
+	t.pause(t.patience, func() bool { return len(lines(trace)) > 0 }) // it has started, and writes by and by
 	t.mu.Lock()
 	t.say(&commands.Revoked{Reason: "the rule says so"})
 	t.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -48,6 +49,9 @@ func (s *Local) checkKey(r *http.Request) error {
 	sent := r.Header.Values(keyHeader)
 	if len(sent) == 1 && subtle.ConstantTimeCompare([]byte(sent[0]), []byte(s.key)) == 1 {
 		return nil
+	}
+	if _, err := os.Stat(KeyFile(s.dir)); errors.Is(err, os.ErrNotExist) {
+		return commands.Refuse(commands.Forbidden, "the request has no key of this instance: %s is gone", KeyFile(s.dir)).Hinting("stop the instance and start it again: it makes another one")
 	}
 	if len(sent) == 0 {
 		return commands.Refuse(commands.Forbidden, "the request has no key of this instance").

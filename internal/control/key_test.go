@@ -52,6 +52,10 @@ func TestWhoHasNoKeyIsRefused(t *testing.T) {
 		require.Contains(t, p.Hint, "send the header in "+filepath.Join(dir, "control.key"))
 	}
 	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, new(string)), "the operator reads it")
+	require.NoError(t, os.Remove(KeyFile(dir)))
+	resp, p := saysBare(t, dir, "GET /who HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	require.Equal(t, "stop the instance and start it again: it makes another one", p.Hint)
 }
 
 // A program of an earlier version sends no key, and is told that it is older.
