@@ -52,7 +52,7 @@ func TestAnOrderThatCannotBeJudgedWaitsAsLongAsIsSaid(t *testing.T) {
 	require.EqualValues(t, []any{time.Minute, 1024}, []any{leaveFor, maxLeft})
 	manual, err := os.ReadFile("../docs/operating.md")
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(manual), "and comes again; after a minute, at once where 1,024 of its connection are left already, it is refused with `PATH`"))
+	require.True(t, strings.Contains(string(manual), "and comes again; after a minute, at once where it expires before or 1,024 of its connection are left already, it is refused with `PATH`"))
 }
 
 // outOfFiles is what an order names on a host that has no open files left.
