@@ -71,7 +71,8 @@ func (p *Policy) Unmatched(s *commands.Spawn) error {
 }
 
 // openDir opens the directory of an order with open. Of a fault that tells of a path only what is without links counts: an agent can make a link
-// that leads from what is allowed to anything. A fault that does not count is behind, unless the directory could be opened after all.
+// that leads from what is allowed to anything. A fault that does not count is returned as
+// behind, unless the directory could be opened after all.
 func (p *Policy) openDir(dir string, open func(string) (*place.Place, error)) (at *place.Place, behind, err error) {
 	at, err = open(dir)
 	fault, everywhere := runtime.OfHost(err)
