@@ -71,6 +71,7 @@ func (a *app) printTask(t backlog.Task, keeps string) error {
 	list.add("why", keeps)
 	list.add("waits for", waitsFor(t))
 	list.add("depends on", strings.Join(t.DependsOn, ", "))
+	list.add("blocks", blocksOf(t))
 	list.add("claimed by", t.Owner)
 	list.add("claimed", clock(t.ClaimedAt))
 	list.add("until", clock(t.LeaseUntil))
@@ -94,6 +95,15 @@ func (a *app) printTask(t backlog.Task, keeps string) error {
 	}
 	_, err := fmt.Fprintf(a.out, "\n%s\n", printable(t.Body))
 	return err
+}
+
+// blocksOf names those that wait for t, and counts the rest.
+func blocksOf(t backlog.Task) string {
+	text := strings.Join(t.Blocks, ", ")
+	if more := t.Dependents - len(t.Blocks); more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
 }
 
 // claimsOf counts claims, and retries where there may be some.

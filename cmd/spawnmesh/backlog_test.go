@@ -47,6 +47,8 @@ func theSeedsSession(b board) {
 	b.read(&a2, "backlog", "create", "--id", "A2", "--title", "service", "--depends-on", "A1", "--priority", "9")
 	require.Equal(b.t, []string{"A1"}, a2.DependsOn)
 	require.Equal(b.t, backlog.WaitingDeps, a2.Eligibility)
+	require.Equal(b.t, []string{"A2"}, b.show("A1").Blocks)
+	require.Regexp(b.t, `(?m)^blocks +A2$`, b.do("backlog", "show", "A1"))
 
 	var c claim
 	require.NoError(b.t, json.Unmarshal([]byte(b.do("backlog", "claim", "--owner", "worker-1", "--ttl", "600", "--json")), &c))

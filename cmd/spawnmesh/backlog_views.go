@@ -15,7 +15,7 @@ func taskFrom(t api.BacklogTask) backlog.Task {
 	return backlog.Task{ID: t.ID, ShortID: t.ShortID, Key: t.Key, Title: t.Title, Body: t.Body, Phase: t.Phase, Priority: t.Priority,
 		Status: backlog.BoardStatus(t.Status), State: commands.State(t.State), Eligibility: backlog.Eligibility(t.Eligibility), Reason: commands.Reason(t.StateReason),
 		Kind: t.Kind, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, Estimate: amountsFrom(t.Estimate),
-		DependsOn: t.DependsOn, Unmet: t.Unmet, OnFailedDep: t.OnFailedDependency,
+		DependsOn: t.DependsOn, Unmet: t.Unmet, Blocks: t.Blocks, Dependents: t.Dependents, OnFailedDep: t.OnFailedDependency,
 		Owner: t.ClaimOwner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries, BackoffMS: t.BackoffMS, LastError: errorFrom(t.LastError),
 		NotBefore: t.NotBefore, Acceptance: json.RawMessage(t.Acceptance), IdempotencyKey: t.IdempotencyKey, Result: json.RawMessage(t.Result),
 		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt, ArchivedAt: t.ArchivedAt}

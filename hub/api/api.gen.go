@@ -1025,13 +1025,19 @@ type BacklogTask struct {
 	Attempts int `json:"attempts"`
 
 	// BackoffMS How long the first retry waits at most; absent: 30 s.
-	BackoffMS    int64      `json:"backoff_ms,omitempty,omitzero"`
+	BackoffMS int64 `json:"backoff_ms,omitempty,omitzero"`
+
+	// Blocks Where one task is read: those that wait for it, by key or id, the first 100; absent: none. No list has it.
+	Blocks       []string   `json:"blocks,omitempty,omitzero"`
 	Body         string     `json:"body,omitempty,omitzero"`
 	Capabilities []string   `json:"capabilities,omitempty,omitzero"`
 	ClaimOwner   string     `json:"claim_owner,omitempty,omitzero"`
 	ClaimedAt    *time.Time `json:"claimed_at,omitempty"`
 	CreatedAt    time.Time  `json:"created_at"`
 	CreatedBy    string     `json:"created_by,omitempty,omitzero"`
+
+	// Dependents With blocks: how many wait for it, counted as far as 10000.
+	Dependents int `json:"dependents,omitempty,omitzero"`
 
 	// DependsOn Keys, or ids where there is no key.
 	DependsOn []string `json:"depends_on"`

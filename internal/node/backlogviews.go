@@ -15,7 +15,7 @@ func cardOf(t backlog.Task) api.BacklogTask {
 	return api.BacklogTask{ID: t.ID, ShortID: t.ShortID, Key: t.Key, Title: t.Title, Body: t.Body, Phase: t.Phase, Priority: t.Priority,
 		Status: api.BacklogTaskStatus(t.Status), State: api.TaskState(t.State), Eligibility: string(t.Eligibility), StateReason: string(t.Reason),
 		Kind: t.Kind, Lane: t.Lane, Capabilities: t.Capabilities, Account: t.Account, Estimate: amountsOf(t.Estimate),
-		DependsOn: append([]string{}, t.DependsOn...), Unmet: t.Unmet, OnFailedDependency: t.OnFailedDep,
+		DependsOn: append([]string{}, t.DependsOn...), Unmet: t.Unmet, Blocks: t.Blocks, Dependents: t.Dependents, OnFailedDependency: t.OnFailedDep,
 		ClaimOwner: t.Owner, ClaimedAt: t.ClaimedAt, LeaseUntil: t.LeaseUntil, Attempts: t.Attempts, Retries: t.Retries, MaxRetries: t.MaxRetries, BackoffMS: t.BackoffMS, LastError: errorOf(t.LastError),
 		NotBefore: t.NotBefore, Acceptance: api.JSON(t.Acceptance), IdempotencyKey: t.IdempotencyKey, Result: api.JSON(t.Result),
 		CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, StartedAt: t.StartedAt, EndedAt: t.EndedAt, ArchivedAt: t.ArchivedAt}

@@ -72,7 +72,7 @@ func seenCard(ctx context.Context, v api.BacklogTask) api.BacklogTask {
 	}
 	return api.BacklogTask{ID: v.ID, ShortID: v.ShortID, Key: v.Key, Title: v.Title, Phase: v.Phase, Priority: v.Priority, Status: v.Status, State: v.State, Eligibility: v.Eligibility,
 		StateReason: v.StateReason, Kind: v.Kind, Lane: v.Lane, Capabilities: v.Capabilities, Account: v.Account, Estimate: v.Estimate, DependsOn: v.DependsOn, Unmet: v.Unmet,
-		OnFailedDependency: v.OnFailedDependency, ClaimOwner: v.ClaimOwner, ClaimedAt: v.ClaimedAt, LeaseUntil: v.LeaseUntil, Attempts: v.Attempts, Retries: v.Retries, MaxRetries: v.MaxRetries, BackoffMS: v.BackoffMS,
+		Blocks: v.Blocks, Dependents: v.Dependents, OnFailedDependency: v.OnFailedDependency, ClaimOwner: v.ClaimOwner, ClaimedAt: v.ClaimedAt, LeaseUntil: v.LeaseUntil, Attempts: v.Attempts, Retries: v.Retries, MaxRetries: v.MaxRetries, BackoffMS: v.BackoffMS,
 		NotBefore: v.NotBefore, IdempotencyKey: v.IdempotencyKey, CreatedBy: v.CreatedBy, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
 		ArchivedAt: v.ArchivedAt}
 }

@@ -115,8 +115,10 @@ type Task struct {
 	Capabilities   []string            `json:"capabilities,omitempty"`
 	Account        string              `json:"account,omitempty"`
 	Estimate       map[string]Amount   `json:"estimate,omitempty"`
-	DependsOn      []string            `json:"depends_on"` // keys, or ids where there is no key
-	Unmet          int                 `json:"unmet"`      // dependencies that still keep it from being claimed
+	DependsOn      []string            `json:"depends_on"`           // keys, or ids where there is no key
+	Unmet          int                 `json:"unmet"`                // dependencies that still keep it from being claimed
+	Blocks         []string            `json:"blocks,omitempty"`     // of [Workspace.Show]: who waits for it, named as DependsOn, the first MaxBlocks
+	Dependents     int                 `json:"dependents,omitempty"` // of [Workspace.Show]: how many wait for it, counted as far as MaxDependencies
 	OnFailedDep    string              `json:"on_failed_dependency"`
 	Owner          string              `json:"claim_owner,omitempty"`
 	ClaimedAt      *time.Time          `json:"claimed_at,omitempty"`

@@ -16,7 +16,7 @@ func TestWhatFollowsFromAnEndIsFoundByItsTask(t *testing.T) {
 	side := newSide(t)
 	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
 	var list []string
-	for _, name := range []string{"free", "dependents_to_cancel", "waiting_dependents", "withdraw_recalled", "resolve"} {
+	for _, name := range []string{"free", "dependents_to_cancel", "waiting_dependents", "withdraw_recalled", "resolve", "blocks"} {
 		list = append(list, backlog.StatementForTest(name))
 	}
 	s.FindsByKey(t, list...)

@@ -36,6 +36,7 @@ const (
 	MaxAcceptance   = 64 << 10
 	MaxPhase        = 100
 	MaxDependencies = 10_000
+	MaxBlocks       = 100 // are named of those that wait for a task
 	MaxCapBytes     = commands.MaxCapabilityBytes
 	MaxDimensions   = 16
 	maxCreate       = 10_000

@@ -30,6 +30,38 @@ func TestDependenciesGateUntilAllAreDone(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, c.DependsOn)
 }
 
+// A task names those that wait for it, and nobody else: who got on without it, who ended, and who ended it.
+func TestWhatATaskBlocks(t *testing.T) {
+	t.Parallel()
+	b := board(t)
+	specs := []backlog.TaskSpec{{Key: "gate", Title: "t"}, {Key: "late", Title: "t", DependsOn: []string{"gate"}}, {Title: "no key", DependsOn: []string{"gate"}},
+		{Key: "ended", Title: "t", DependsOn: []string{"gate"}}, {Key: "ignores", Title: "t", DependsOn: []string{"gate"}, OnFailedDep: "ignore"}}
+	for i := range backlog.MaxBlocks {
+		specs = append(specs, backlog.TaskSpec{Key: fmt.Sprint("more-", i), Title: "t", DependsOn: []string{"gate"}})
+	}
+	made := create(t, b, specs...)
+	_, err := b.Cancel(t.Context(), backlog.Act{Task: "ended", Reason: "test"})
+	require.NoError(t, err)
+	shown := func(ref string) backlog.Task {
+		task, err := b.Show(t.Context(), ref)
+		require.NoError(t, err)
+		return task
+	}
+
+	gate := shown("gate")
+	require.Equal(t, []string{"late", made[2].ID, "ignores", "more-0"}, gate.Blocks[:4])
+	require.Len(t, gate.Blocks, backlog.MaxBlocks)
+	require.Equal(t, backlog.MaxBlocks+3, gate.Dependents)
+	require.Empty(t, shown("late").Blocks)
+	_, err = b.Cancel(t.Context(), backlog.Act{Task: "gate", Reason: "test"})
+	require.NoError(t, err)
+	gate = shown("gate")
+	require.NotContains(t, gate.Blocks, "ignores")
+	require.Equal(t, backlog.MaxBlocks+2, gate.Dependents, "they wait until somebody decides")
+	require.NoError(t, b.Unlink(t.Context(), "late", "gate"))
+	require.NotContains(t, shown("gate").Blocks, "late")
+}
+
 func TestLinksInEitherOrder(t *testing.T) {
 	t.Parallel()
 	b := board(t)

@@ -88,10 +88,16 @@ func (ws *Workspace) ShowAll(ctx context.Context, ids []string) (list []Task, er
 	return ws.visible(list), err
 }
 
-// Show returns one task by its key, its id, or a unique beginning of its id.
+// Show returns one task by its key, its id, or a unique beginning of its id, with
+// those that wait for it.
 func (ws *Workspace) Show(ctx context.Context, ref string) (t Task, err error) {
 	err = ws.read(ctx, "reading a task", func(ctx context.Context, tx *store.Tx) error {
-		t, err = ws.find(ctx, tx, ref)
+		if t, err = ws.find(ctx, tx, ref); err != nil {
+			return err
+		}
+		if err = tx.QueryRow(ctx, statement("blocks"), t.ID, MaxBlocks, MaxDependencies).Scan(&t.Blocks, &t.Dependents); err != nil {
+			err = fmt.Errorf("reading what waits for the task: %w", err)
+		}
 		return err
 	})
 	return t, err

@@ -47,6 +47,12 @@ WITH page AS MATERIALIZED (
 )
 -- include: task_rows
 
+-- The first $2 that wait for task $1, by their ids, and how many do, as far as $3.
+-- name: blocks
+SELECT (array_agg(w.name ORDER BY w.id))[:$2::int], count(*) FROM (
+    SELECT t.id, coalesce(t.key, t.id::text) AS name FROM (SELECT task, met FROM dependencies WHERE dependency = $1 ORDER BY task OFFSET 0) AS e JOIN tasks t ON t.id = e.task
+    WHERE NOT e.met AND NOT is_terminal(t.state) LIMIT $3) AS w
+
 -- Lists of tasks: $3 states, $4 owner, $5 phase, $6 lane, $7 the id before which
 -- they are, $8 how many, $9 whether those that are archived, and no others. Each walks, from the newest on, what holds no task that
 -- it may not show, or hardly any: what is open never costs the history, and one
