@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"crypto/ed25519"
 	"encoding/json"
-	"os"
 	"strings"
 
 	"github.com/spawnmesh/spawnmesh/hub/api"
@@ -15,19 +15,18 @@ import (
 type keptCheckpoint struct{ file, note string }
 
 // keptIn reads checkpoints: notes as they are, or what audit checkpoints shows as JSON.
-func keptIn(files []string) (list []keptCheckpoint, err error) {
+func (a *app) keptIn(ctx context.Context, files []string) (list []keptCheckpoint, err error) {
 	for _, name := range files {
-		raw, err := os.ReadFile(name)
+		text, err := a.readNamed(ctx, source{what: "--checkpoint", path: name, most: 1 << 20})
 		if err != nil {
-			return nil, misuse("reading a checkpoint: %v", err)
+			return nil, err
 		}
-		text := string(raw)
 		if !strings.HasPrefix(strings.TrimSpace(text), "[") && !strings.HasPrefix(strings.TrimSpace(text), "{") {
 			list = append(list, keptCheckpoint{name, text})
 			continue
 		}
 		var shown []api.PeerCheckpoint
-		if err := json.Unmarshal(raw, &shown); err != nil || len(shown) == 0 || shown[0].Checkpoint.Note == "" {
+		if err := json.Unmarshal([]byte(text), &shown); err != nil || len(shown) == 0 || shown[0].Checkpoint.Note == "" {
 			return nil, misuse("%s has no checkpoint: it is a note, or what audit checkpoints --peer NAME -o json shows", name)
 		}
 		list = append(list, keptCheckpoint{name, shown[0].Checkpoint.Note})

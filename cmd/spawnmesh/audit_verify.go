@@ -35,12 +35,13 @@ Who owns the database and the keys can sign another history. Name with --checkpo
 what a peer has kept: audit checkpoints --peer NAME -o json, there.`,
 		Example: "  spawnmesh audit verify\n  spawnmesh audit verify audit.jsonl\n  spawnmesh audit verify --checkpoint kept.json",
 		RunE: func(c *cobra.Command, args []string) error {
-			held, err := keptIn(kept)
+			held, err := a.keptIn(c.Context(), kept)
 			if err != nil {
 				return err
 			}
 			if len(args) == 1 {
-				return a.verifyFile(args[0], held)
+				v, err := until(c.Context(), func() (*verifying, error) { return verifyFile(args[0], held) })
+				return a.printVerified(v, args, err)
 			}
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
 				v := &verifying{kept: held}
@@ -85,10 +86,11 @@ func readAudit(ctx context.Context, c *api.ClientWithResponses, take func(auditL
 	return err
 }
 
-func (a *app) verifyFile(name string, held []keptCheckpoint) error {
+// verifyFile reads the export in a file to its end.
+func verifyFile(name string, held []keptCheckpoint) (*verifying, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return misuse("reading the export of an audit: %v", err)
+		return nil, misuse("reading the export of an audit: %v", err).Hinting("name a file that is there and that you may read")
 	}
 	defer f.Close()
 	v := &verifying{kept: held}
@@ -97,7 +99,7 @@ func (a *app) verifyFile(name string, held []keptCheckpoint) error {
 		var l auditLine
 		switch err = in.Decode(&l); {
 		case errors.Is(err, io.EOF) && v.ended:
-			return a.printVerified(v, []string{name}, nil)
+			return v, nil
 		case errors.Is(err, io.EOF):
 			err = notWhole("the export has no end: it was cut off behind line %d", line-1)
 		case errors.Is(err, io.ErrUnexpectedEOF) && !v.ended:
@@ -108,7 +110,7 @@ func (a *app) verifyFile(name string, held []keptCheckpoint) error {
 			err = v.take(l)
 		}
 	}
-	return a.printVerified(v, []string{name}, err)
+	return nil, err
 }
 
 // A verifying takes the lines of an export.

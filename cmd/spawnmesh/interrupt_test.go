@@ -24,6 +24,7 @@ func TestAnInterruptEndsWhatReads(t *testing.T) {
 		"spawn --secret X=@" + pipe + " -- a", "spawn --secret-file X=@" + pipe + " -- a", "spoke join --token-file " + pipe, "spoke join",
 		"api POST /tasks -f " + pipe, "api POST /tasks -f -", "backlog create --title a --body-file " + pipe, "backlog create --title a --body-file -",
 		"backlog complete A1 --result @" + pipe, "backlog fail A1 --reason a --result @" + pipe, "backlog grant verify -",
+		"worker checkpoint " + pipe, "worker checkpoint -", "audit verify " + pipe, "audit verify --checkpoint " + pipe, "worker done --data " + pipe, "worker ask a --data -",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
@@ -84,6 +85,8 @@ func TestWhatIsReadHasABound(t *testing.T) {
 		"restore " + dir + " --identity " + large:            "reading --identity: " + large + " has more than 64 KiB",
 		"backup " + dir + "/b --passphrase-file " + pipe:     "reading --passphrase-file: " + pipe + " is not a regular file",
 		"restore " + dir + " --identity " + pipe:             "reading --identity: " + pipe + " is not a regular file",
+		"worker checkpoint " + large:                         "reading the checkpoint: " + large + " has more than 1 MiB",
+		"audit verify --checkpoint " + large:                 "reading --checkpoint: " + large + " has more than 1 MiB",
 		"context add a --url https://a --token-file " + pipe: pipe + " is not a regular file",
 		"backlog complete A1 --result @":                     "reading --result: open",
 		"spawn --secret X=@ -- a":                            "reading --secret X: open",

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -151,33 +149,15 @@ SPAWNMESH_CHECKPOINT names, and the id of --session in SPAWNMESH_SESSION.`,
 
 // keep sends what is in a file as it is.
 func (w *worker) keep(ctx context.Context, file string) error {
-	raw, err := w.read(file)
+	kept, err := w.a.readNamed(ctx, source{what: "the checkpoint", path: file, input: file == "-", most: door.MaxCheckpoint, larger: "keep less, and the rest elsewhere"})
 	if err != nil {
 		return err
 	}
 	c, err := w.client()
 	if err == nil {
-		err = c.Send(ctx, http.MethodPut, "/v1/checkpoint", raw, nil)
+		err = c.Send(ctx, http.MethodPut, "/v1/checkpoint", []byte(kept), nil)
 	}
 	return err
-}
-
-// read reads a file of any bytes; - is standard input.
-func (w *worker) read(file string) ([]byte, error) {
-	in := w.a.in
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, misuse("the checkpoint cannot be read: %v", err).Hinting("name a file that is there")
-		}
-		defer f.Close()
-		in = f
-	}
-	raw, err := io.ReadAll(io.LimitReader(in, door.MaxCheckpoint+1))
-	if err == nil && len(raw) > door.MaxCheckpoint {
-		err = misuse("the checkpoint is larger than %d bytes", door.MaxCheckpoint).Hinting("keep less, and the rest elsewhere")
-	}
-	return raw, err
 }
 
 func (w *worker) showCommand() *cobra.Command {
