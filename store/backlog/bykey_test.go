@@ -10,16 +10,17 @@ import (
 )
 
 // What follows from the end of a task is looked up by the task, also where the statement was planned while nobody waited for one, and while
-// no question was open.
+// no question was open; so are the places of tasks that are pulled or held, also by who sees one workspace alone.
 func TestWhatFollowsFromAnEndIsFoundByItsTask(t *testing.T) {
 	t.Parallel()
 	side := newSide(t)
 	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
 	var list []string
-	for _, name := range []string{"free", "dependents_to_cancel", "waiting_dependents", "withdraw_recalled", "resolve", "blocks"} {
+	for _, name := range []string{"free", "dependents_to_cancel", "waiting_dependents", "withdraw_recalled", "resolve", "blocks", "hold_ready", "pull_ready", "expire_waiting"} {
 		list = append(list, backlog.StatementForTest(name))
 	}
 	s.FindsByKey(t, list...)
+	s.FindsByKeyIn(t, "main", list...)
 	s.Meet(t, store.Obeys)
 	for range 20 {
 		require.Nil(t, s.asks(s.request())[0].Refusal)
@@ -31,4 +32,5 @@ func TestWhatFollowsFromAnEndIsFoundByItsTask(t *testing.T) {
 	require.NoError(t, err)
 
 	s.FindsByKey(t, list...)
+	s.FindsByKeyIn(t, "main", list...)
 }

@@ -161,8 +161,9 @@ SELECT t.id::text FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at 
 
 -- name: expire_waiting
 WITH late AS (
-    DELETE FROM ready r USING tasks t WHERE t.id = ANY ($1::uuid[]) AND r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq
-    RETURNING r.task, r.workspace, r.lane
+    DELETE FROM ready USING (SELECT r.ctid
+-- include: places_ready
+    ) AS r OFFSET 0) AS place WHERE ready.ctid = place.ctid RETURNING ready.task, ready.workspace, ready.lane
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
     WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn, ended_at

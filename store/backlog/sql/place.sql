@@ -38,16 +38,31 @@ WITH later AS (
 )
 SELECT task::text FROM gone
 
--- Holds the places of held tasks in ready.
+-- The tasks of $1, of which the planner expects one, since it does not know the LIMIT. What begins with them is looked up task by task:
+-- with more it would take all of a workspace for less where it has few rows yet, and keep that plan when it has many.
+-- name: one_by_one
+    (SELECT id FROM unnest($1::uuid[]) AS u (id) LIMIT cardinality($1::uuid[])) AS u
+
+-- The places of held tasks in ready, each by its whole key: the primary key alone has this order.
+-- name: places_ready
+    FROM
+-- include: one_by_one
+        , LATERAL (SELECT workspace, class, -priority AS rank, seq FROM tasks WHERE id = u.id OFFSET 0) AS t,
+        LATERAL (SELECT ctid FROM ready WHERE workspace = t.workspace AND class = t.class AND rank = t.rank AND seq BETWEEN t.seq AND t.seq ORDER BY seq
+
+-- Holds them.
 -- name: hold_ready
-SELECT FROM tasks t JOIN ready r ON r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq WHERE t.id = ANY ($1::uuid[]) FOR UPDATE OF r
+SELECT
+-- include: places_ready
+    FOR UPDATE) AS r
 
 -- Takes held tasks out of ready, and says which stood there. A claim that has one of them
 -- is waited for: it waits for no task.
 -- name: pull_ready
 WITH gone AS (
-    DELETE FROM ready r USING tasks t WHERE t.id = ANY ($1::uuid[]) AND r.workspace = t.workspace AND r.class = t.class AND r.rank = -t.priority AND r.seq = t.seq
-    RETURNING r.task, r.workspace, r.lane
+    DELETE FROM ready USING (SELECT r.ctid
+-- include: places_ready
+    ) AS r OFFSET 0) AS place WHERE ready.ctid = place.ctid RETURNING ready.task, ready.workspace, ready.lane
 ), tally AS (
     INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM gone GROUP BY 1, 2
 )
@@ -110,10 +125,12 @@ FROM less e WHERE t.id = e.task
 -- up by itself: a plan for a small parked would walk all of it when it is large.
 -- name: free
 WITH gone AS (
-    DELETE FROM parked WHERE ctid = ANY (ARRAY (
-        SELECT p.ctid FROM (SELECT DISTINCT e.task FROM unnest($1::uuid[]) AS u (id), LATERAL (SELECT task, met FROM dependencies WHERE dependency = u.id OFFSET 0) AS e WHERE e.met) AS d,
-            LATERAL (SELECT FROM tasks WHERE id = d.task AND unmet = 0 AND state = 'queued' OFFSET 0) AS t, LATERAL (SELECT ctid FROM parked WHERE task = d.task AND why = 'deps' OFFSET 0) AS p))
-    RETURNING task
+    DELETE FROM parked USING (
+        SELECT p.ctid FROM (SELECT DISTINCT e.task FROM
+-- include: one_by_one
+            , LATERAL (SELECT task, met FROM dependencies WHERE dependency = u.id OFFSET 0) AS e WHERE e.met) AS d,
+            LATERAL (SELECT FROM tasks WHERE id = d.task AND unmet = 0 AND state = 'queued' OFFSET 0) AS t, LATERAL (SELECT ctid FROM parked WHERE task = d.task AND why = 'deps' OFFSET 0) AS p OFFSET 0) AS place
+    WHERE parked.ctid = place.ctid RETURNING parked.task
 ), freed AS (
     SELECT t.*, coalesce(t.not_before <= now(), true) AS now FROM gone g, LATERAL (SELECT * FROM tasks WHERE id = g.task OFFSET 0) AS t
 ), later AS (
