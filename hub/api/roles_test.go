@@ -51,6 +51,34 @@ func TestEveryOperationHasItsRoles(t *testing.T) {
 	require.Equal(t, operations(t), slices.Sorted(maps.Keys(may)))
 }
 
+// An operation asks for the key at the control socket and for a token elsewhere; nothing, where anybody may ask.
+func TestTheDocumentSaysWhatIsShown(t *testing.T) {
+	t.Parallel()
+	text, err := Document()
+	require.NoError(t, err)
+	type shown []map[string][]string
+	var doc struct {
+		Security shown `json:"security"`
+		Paths    map[string]map[string]json.RawMessage
+	}
+	require.NoError(t, json.Unmarshal(text, &doc))
+	for operation, roles := range may {
+		method, path, _ := strings.Cut(operation, " ")
+		var of struct {
+			Security shown `json:"security"`
+		}
+		require.NoError(t, json.Unmarshal(doc.Paths[path][strings.ToLower(method)], &of))
+		if of.Security == nil {
+			of.Security = doc.Security
+		}
+		want := shown{{"control_key": {}}, {"token": {}}}
+		if slices.Contains(roles, nobody) {
+			want[1] = map[string][]string{}
+		}
+		require.Equal(t, want, of.Security, operation)
+	}
+}
+
 // Who may ask what is decided line by line: who changes the table reads it in the diff of the golden file, which -update
 // writes.
 func TestWhoMayAskWhat(t *testing.T) {

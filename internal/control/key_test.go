@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 )
+
+// A program that is made from the document sends the header that is asked for.
+func TestTheDocumentNamesTheHeaderOfTheKey(t *testing.T) {
+	t.Parallel()
+	text, err := api.Document()
+	require.NoError(t, err)
+	var doc struct {
+		Components struct {
+			Schemes map[string]struct{ Type, In, Name string } `json:"securitySchemes"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &doc))
+
+	key := doc.Components.Schemes["control_key"]
+	require.Equal(t, []string{"apiKey", "header", keyHeader}, []string{key.Type, key.In, key.Name})
+}
 
 // Who is this user, and not below any shim, gets nothing without the key: a child of an agent that has ended its shim is just that.
 func TestWhoHasNoKeyIsRefused(t *testing.T) {
