@@ -64,4 +64,24 @@ func TestAnAgentTalksByTheCommand(t *testing.T) {
 	require.Equal(t, "", h.do("inbox", "-o", "name"))
 	h.refused(exitMisuse, "this is not inside an agent", "worker", "show")
 	h.refused(exitNotFound, "no question", "answer", "zzzzzzzz", "x")
+	sayHowItEnds(t, h, w)
+}
+
+// sayHowItEnds has an agent keep something for its next attempt, withdraw a question and say why it fails, and as that
+// attempt say what it has done. Another says that it is of no use to try again.
+func sayHowItEnds(t *testing.T, h hand, w string) {
+	first := "echo half >state; " + w + "heartbeat; " + w + "checkpoint state --session s-1; " + w + "ask 'which one?' --key which & " +
+		"until " + w + "withdraw which; do sleep 0.1; done; wait $! || echo asked $?; " + w + "fail --reason 'the disk is full'; exit 1"
+	next := "echo kept $(cat $SPAWNMESH_CHECKPOINT) $SPAWNMESH_SESSION; echo whole | " + w + "checkpoint -; echo '{\"n\": 3}' | " + w +
+		"done --summary 'fixed 3 files' --data - --artifact kept=log; "
+	tried := h.spawn("--max-retries", "1", "--backoff", "100ms", "--", "sh", "-c", "echo log >log; if [ $SPAWNMESH_ATTEMPT = 1 ]; then "+first+"; fi; set -e; "+next)
+	final := h.spawn("--max-retries", "3", "--", "sh", "-c", w+"fail --reason 'the repository is empty' --no-retry; exit 3")
+	v := h.ends(tried)
+	require.Equal(t, []any{commands.Completed, 2}, []any{v.State, v.Attempt}, "%s", h.do("logs", tried))
+	require.Contains(t, h.do("logs", tried, "-f"), "kept half s-1\n")
+	require.Contains(t, h.do("logs", tried, "-f", "--attempt", "1"), "asked 11\n")
+	require.Regexp(t, `agent says +done: fixed 3 files\nartifact +kept: log, 4 bytes, .*\ndata +\{"n": 3\}\n`, h.do("result", tried))
+	v = h.ends(final)
+	require.Equal(t, []any{commands.Failed, 1}, []any{v.State, v.Attempt})
+	require.Regexp(t, `agent says +failed: the repository is empty\nnot retried +`, h.do("result", final))
 }
