@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func New() *Canary {
 	return Of(base64.RawURLEncoding.EncodeToString(raw))
 }
 
-// Of returns the canary that value is.
+// Of returns the canary that value is, of four bytes or more.
 func Of(value string) *Canary {
 	once := encoded([]byte(value))
 	all := append([][]byte{[]byte(value)}, once...)
@@ -57,28 +58,47 @@ func encoded(b []byte) (list [][]byte) {
 
 // In reports whether data has the canary, as it is or encoded, also in what data has compressed
 // with gzip.
-func (c *Canary) In(data []byte) bool {
-	if slices.ContainsFunc(c.forms, func(form []byte) bool { return bytes.Contains(data, form) }) {
-		return true
-	}
-	for rest := data; ; {
-		at := bytes.Index(rest, []byte{0x1f, 0x8b, 8})
-		if at < 0 {
-			return false
+func (c *Canary) In(data []byte) bool { return newSearch(c).in(data) }
+
+// A search finds all forms of some canaries in one pass.
+type search struct {
+	pairs [1 << 16]bool       // which two bytes a form begins with
+	forms map[uint32][][]byte // by the four bytes that they begin with
+}
+
+func newSearch(list ...*Canary) *search {
+	s := &search{forms: map[uint32][][]byte{}}
+	for _, c := range list {
+		for _, form := range c.forms {
+			s.pairs[binary.LittleEndian.Uint16(form)] = true
+			first := binary.LittleEndian.Uint32(form)
+			s.forms[first] = append(s.forms[first], form)
 		}
-		if r, err := gzip.NewReader(bytes.NewReader(rest[at:])); err == nil {
-			plain, _ := io.ReadAll(io.LimitReader(r, 1<<30)) // as far as it goes
-			if len(plain) > 0 && c.In(plain) {
-				return true
+	}
+	return s
+}
+
+func (s *search) in(data []byte) bool {
+	for ; len(data) >= 4; data = data[1:] {
+		switch pair := binary.LittleEndian.Uint16(data); {
+		case s.pairs[pair] && slices.ContainsFunc(s.forms[binary.LittleEndian.Uint32(data)], func(form []byte) bool { return bytes.HasPrefix(data, form) }):
+			return true
+		case pair == 0x8b1f && data[2] == 8: // as gzip begins
+			if r, err := gzip.NewReader(bytes.NewReader(data)); err == nil {
+				plain, _ := io.ReadAll(io.LimitReader(r, 1<<30)) // as far as it goes
+				if s.in(plain) {
+					return true
+				}
 			}
 		}
-		rest = rest[at+3:]
 	}
+	return false
 }
 
 // Files returns which files below dir have one of the canaries, in content or name. Those below
 // a path that but accepts are left out. What is removed meanwhile is no file.
 func Files(dir string, but func(path string) bool, list ...*Canary) (hits []string, err error) {
+	all := newSearch(list...)
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -99,11 +119,8 @@ func Files(dir string, but func(path string) bool, list ...*Canary) (hits []stri
 			}
 			data = append(append(data, 0), content...)
 		}
-		for _, c := range list {
-			if c.In(data) {
-				hits = append(hits, path)
-				break
-			}
+		if all.in(data) {
+			hits = append(hits, path)
 		}
 		return nil
 	})
@@ -117,6 +134,7 @@ func Processes(but func(pid string) bool, list ...*Canary) (hits []string, err e
 	if err != nil {
 		return nil, err
 	}
+	all := newSearch(list...)
 	for _, dir := range pids {
 		pid := filepath.Base(dir)
 		if but != nil && but(pid) {
@@ -127,7 +145,7 @@ func Processes(but func(pid string) bool, list ...*Canary) (hits []string, err e
 			if err != nil {
 				continue // it has ended, or is not dumpable
 			}
-			if slices.ContainsFunc(list, func(c *Canary) bool { return c.In(data) }) {
+			if all.in(data) {
 				hits = append(hits, filepath.Join(dir, file))
 			}
 		}
