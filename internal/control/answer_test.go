@@ -71,6 +71,23 @@ func TestWhatSaysNothingIsLeft(t *testing.T) {
 	require.True(t, refused(t, c.Do(ctx, "POST", "/api/v1/tasks", nil, nil)).MayBeDone)
 }
 
+// Whoever asked for something and got no answer reads that it may have been done, and what to do next, on another machine too.
+func TestWhatWasSentMayBeDone(t *testing.T) {
+	t.Parallel()
+	broken := foreign(t, patience, func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) })
+	silent := foreign(t, 100*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	for want, c := range map[string]*Client{"does not answer: ": broken, "does not answer in time": silent} {
+		r := refused(t, c.Do(t.Context(), "POST", "/api/v1/tasks", nil, nil))
+		require.True(t, r.MayBeDone)
+		require.Contains(t, r.Error(), want)
+		require.Regexp(t, `; what was asked may have been done all the same$`, r.Error())
+		require.Regexp(t, `^is it running, .*\? look once it answers; type the line again if nothing was done$`, r.Hint)
+
+		r = refused(t, c.Do(t.Context(), "GET", "/api/v1/tasks", nil, nil))
+		require.NotContains(t, r.Error()+r.Hint, "done")
+	}
+}
+
 // Who was not let in has asked nothing.
 func TestWhatWasNotSentIsNotDone(t *testing.T) {
 	t.Parallel()
@@ -82,6 +99,15 @@ func TestWhatWasNotSentIsNotDone(t *testing.T) {
 	err = remote.Do(t.Context(), "POST", "/api/v1/tasks", nil, nil)
 
 	require.Equal(t, commands.Unreachable, commands.CodeOf(err))
+	require.False(t, refused(t, err).MayBeDone)
+
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	remote = NewRemoteClient(Remote{URL: strings.Replace(plain.URL, "http:", "https:", 1), Context: "c"})
+
+	err = remote.Do(t.Context(), "POST", "/api/v1/tasks", nil, nil)
+
+	require.ErrorContains(t, err, "does not speak TLS")
 	require.False(t, refused(t, err).MayBeDone)
 }
 

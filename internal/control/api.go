@@ -1,15 +1,14 @@
 package control
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptrace"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
@@ -28,34 +27,40 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 	if d.c.Trace != "" {
 		req.Header.Set(tracing.Header, d.c.Trace)
 	}
-	resp, err := d.c.await(req)
+	sent := false
+	resp, err := d.c.await(noting(&sent, req))
 	if err != nil && req.Method != http.MethodGet && errors.Is(req.Context().Err(), context.Canceled) {
 		may := commands.Refuse(Interrupted, "interrupted before %s answered; "+mayBeDone, d.c.where).Hinting("%s", lookFirst)
 		may.MayBeDone = true
 		return nil, may
 	}
+	if err != nil && sent && req.Method != http.MethodGet {
+		return nil, unanswered(d.c.unreachable(err))
+	}
 	if err != nil {
-		return nil, unanswered(req, err, d.c.unreachable(err))
+		return nil, d.c.unreachable(err)
 	}
 	return resp, nil
+}
+
+// noting returns req, which sets sent while it has a connection: from then on it may arrive.
+func noting(sent *bool, req *http.Request) *http.Request {
+	return req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { *sent = false }, // again, where one that was kept was closed meanwhile
+		GotConn: func(httptrace.GotConnInfo) { *sent = true },
+	}))
 }
 
 // lookFirst is the next step of who asked for something, and was not answered.
 const lookFirst = "look once it answers; type the line again if nothing was done"
 
-// unanswered notes in said, which says why there is no answer to req, that what was asked may have been done, where that is so: it was
-// sent, as a connection was made, and asked for more than to be told something.
-func unanswered(req *http.Request, err, said error) error {
+// unanswered adds to said, which says why there is no answer to what was sent, that what was asked may have been done.
+func unanswered(said error) error {
 	refused, ok := errors.AsType[*commands.Refused](said)
-	dial, dialled := errors.AsType[*net.OpError](err)
-	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
-	if !ok || refused.Code != commands.Unreachable || req.Method == http.MethodGet || noTLS || dialled && dial.Op == "dial" {
+	if !ok || refused.Code != commands.Unreachable {
 		return said
 	}
-	may := *refused
-	may.MayBeDone = true
-	may.Hint = cmp.Or(may.Hint, lookFirst)
-	return &may
+	return &commands.Refused{Code: refused.Code, Why: said.Error() + "; " + mayBeDone, Hint: strings.TrimSpace(refused.Hint + " " + lookFirst), MayBeDone: true}
 }
 
 // checker is a doer whose answers are successes, and end.
