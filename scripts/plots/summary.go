@@ -55,10 +55,21 @@ func targets(r results) (list []target) {
 		list = append(list, target{"processor time of a shim, to an empty Go program's", shim, 1.6, true, "×"})
 	}
 	list = append(list, ofIdle(r.Idle)...)
-	if h := r.Accept.Histories; len(h) > 1 {
-		list = append(list, target{fmt.Sprintf("an order where %s have ended, to one where %s have", short(float64(h[1].Ended)), short(float64(h[0].Ended))), r.Accept.Ratio, 1.1, true, "×"})
-	}
+	list = append(list, ofAccept(r.Accept)...)
 	return append(append(list, ofRead(r.Read)...), ofFollow(r.Follow)...)
+}
+
+// ofAccept compares an order at a hub with the longer history with one at the other.
+func ofAccept(r acceptRun) []target {
+	h := r.Histories
+	if len(h) < 2 {
+		return nil
+	}
+	what := fmt.Sprintf("an order where %s have ended, to one where %s have", short(float64(h[1].Ended)), short(float64(h[0].Ended)))
+	return []target{
+		{"median of " + what, r.Ratio, 1.1, true, "×"},
+		{"99th percentile of " + what, h[1].P99 / h[0].P99, 1.1, true, "×"},
+		{"processor time of " + what, r.CPURatio, 1.1, true, "×"}}
 }
 
 // ofRead compares what is asked of the larger hub with what is asked of the smaller one.
@@ -71,10 +82,13 @@ func ofRead(r readRun) (list []target) {
 
 // ofFollow is what those get who follow a hub, when there are most of them.
 func ofFollow(r followRun) []target {
-	if len(r.Followed) == 0 || r.Followed[len(r.Followed)-1].Seconds == 0 { // a run of before did not say how long it took
+	if len(r.Followed) == 0 {
 		return nil
 	}
 	f := r.Followed[len(r.Followed)-1]
+	if f.Seconds == 0 { // a run of before did not say how long it took
+		return []target{{fmt.Sprintf("deliveries to each of %d webhooks, to the events that each of %d clients has read beside them", r.Webhooks, f.Clients), float64(f.Told) / float64(f.Events), 1, false, "×"}}
+	}
 	return []target{
 		{fmt.Sprintf("changes that the last of %d clients has read", f.Clients), float64(f.Events) / f.Seconds, 100, false, "/s"},
 		{fmt.Sprintf("deliveries to each of %d webhooks beside them", r.Webhooks), float64(f.Told) / f.Seconds, 100, false, "/s"}}
