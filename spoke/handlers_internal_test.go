@@ -52,7 +52,7 @@ func TestAnOrderThatCannotBeJudgedWaitsAsLongAsIsSaid(t *testing.T) {
 	require.EqualValues(t, []any{time.Minute, 1024}, []any{leaveFor, maxLeft})
 	manual, err := os.ReadFile("../docs/operating.md")
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(manual), "and comes again; after a minute, at once where it expires before or 1,024 of its connection are left already, it is refused with `PATH`"))
+	require.True(t, strings.Contains(string(manual), "and comes again. After a minute it is refused with `PATH`; one with `--any` then goes to another spoke. It is refused at once where it expires within that minute, and where 1,024 orders of its connection are left already."))
 }
 
 // outOfFiles is what an order names on a host that has no open files left.
