@@ -167,8 +167,7 @@ func TestAnInterruptedSpawnNamesItsOrder(t *testing.T) {
 	t.Parallel()
 	m := startMesh(t)
 	h := hand{t: t, dir: m.Hub.Dir}
-	require.NoError(t, m.Hub.Cmd.Process.Signal(syscall.SIGSTOP))
-	t.Cleanup(func() { _ = m.Hub.Cmd.Process.Signal(syscall.SIGCONT) }) // it has ended where the test has
+	standStill(t, m.Hub.Cmd.Process)
 	job := h.begin("spawn", "--spoke", "attic", "--", "true")
 	asks(t, job)
 
@@ -212,8 +211,7 @@ func TestAnInstanceThatHangsIsSaid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, process := hand{t: t, dir: p.Dir}, p.Cmd.Process
-			require.NoError(t, process.Signal(syscall.SIGSTOP))
-			t.Cleanup(func() { _ = process.Signal(syscall.SIGCONT) })
+			standStill(t, process)
 			c := h.command(t.Context(), "agents")
 			says, err := c.StderrPipe()
 			require.NoError(t, err)
@@ -236,6 +234,21 @@ func TestAnInstanceThatHangsIsSaid(t *testing.T) {
 			require.NoError(t, c.Wait())
 		})
 	}
+}
+
+// standStill stops a program until it gets SIGCONT, and waits until none of its threads runs: on a busy host they go on for a while.
+func standStill(t *testing.T, p *os.Process) {
+	t.Helper()
+	require.NoError(t, p.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) }) // it has ended where the test has
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until a program stands still", func() (bool, error) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		return !slices.ContainsFunc(threads, func(stat string) bool {
+			raw, err := os.ReadFile(stat) // a thread may have ended
+			_, state, _ := strings.Cut(string(raw), ") ")
+			return err == nil && !strings.HasPrefix(state, "T")
+		}), err
+	}))
 }
 
 // asks waits until a job has dialled an instance.
