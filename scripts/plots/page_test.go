@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,6 +56,26 @@ func TestTargets(t *testing.T) {
 		if got := c.target.met(); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.target, got, c.want)
 		}
+	}
+}
+
+// A run that did not say how long it took is no reason to leave out what it has missed; nor is a median that is met.
+func TestTargetsOfRuns(t *testing.T) {
+	var r results
+	for text, into := range map[string]any{
+		`{"webhooks": 50, "followed": [{"clients": 1000, "events": 2000, "deliveries": 500}]}`:                                        &r.Follow,
+		`{"p50_ratio": 1, "processor_time_ratio": 2, "histories": [{"ended": 1000, "p99_ms": 10}, {"ended": 1000000, "p99_ms": 13}]}`: &r.Accept,
+	} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, l := range append(ofAccept(r.Accept), ofFollow(r.Follow)...) {
+		got = append(got, two(l.value)+" "+l.met())
+	}
+	if want := "1.00 met, 1.30 **missed**, 2.00 **missed**, 0.25 **missed**"; strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
