@@ -40,6 +40,10 @@ func (e empty) publish(_ context.Context, list []store.Outgoing) []error {
 
 func (empty) waiting(context.Context) (int, error) { return 0, nil }
 
+func (empty) link() int64 { return 1 }
+
+func (empty) holder() string { return "test" }
+
 // Hear takes in what the peer says of its history on a link.
 func (h HistoryForTest) Hear(ctx context.Context, kid signing.KeyID, link int64, n commands.Numbering) error {
 	v := commands.ConnectionView{Numbers: &n}
@@ -47,6 +51,17 @@ func (h HistoryForTest) Hear(ctx context.Context, kid signing.KeyID, link int64,
 	h.x.beat = &store.Beat{Body: commands.Heartbeat{Connection: v}}
 	h.x.mu.Unlock()
 	return h.x.compare(ctx, h.x.peer.Load(), v, link, signing.Header{Kid: kid})
+}
+
+// Compare takes in what a heartbeat says of the connection.
+func (h HistoryForTest) Compare(ctx context.Context, kid signing.KeyID, link int64, v commands.ConnectionView) error {
+	return h.x.compareBeat(ctx, h.x.peer.Load(), &store.Incoming{Header: signing.Header{Kid: kid}}, v, link)
+}
+
+// Relay sends what is due, and returns when something is sent again; zero = never, as things are.
+func (h HistoryForTest) Relay(ctx context.Context) (time.Time, error) {
+	_, err := h.x.relayOnce(ctx)
+	return h.x.cursor.Due(), err
 }
 
 // Say returns what the peer is told then.

@@ -223,9 +223,11 @@ func (x *Exchange) heard(ctx context.Context, envelope []byte, link int64) error
 	return x.board.resumeLease(ctx, p)
 }
 
-// compareBeat holds the numbers of a heartbeat against ours, where it has some.
+// compareBeat holds the numbers of a heartbeat against ours, where it has some. A peer that has none cannot ask its database:
+// until that is back, it confirms nothing, and is sent nothing again.
 func (x *Exchange) compareBeat(ctx context.Context, p *Peer, in *store.Incoming, v commands.ConnectionView, link int64) error {
 	if v.Numbers == nil {
+		x.cursor.Hold()
 		return nil
 	}
 	comparing, done := x.patience(ctx, link)
@@ -236,7 +238,9 @@ func (x *Exchange) compareBeat(ctx context.Context, p *Peer, in *store.Incoming,
 	}
 	if err != nil {
 		x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
+		return nil
 	}
+	x.cursor.Release()
 	return nil
 }
 

@@ -62,6 +62,7 @@ type Cursor struct {
 	again  int64         // highest number of the last resend
 	turn   int64         // number up to which the turn of resends goes that is under way
 	sent   time.Time     // when Next returned something last
+	held   time.Time     // since when nothing is sent again; zero = it is
 }
 
 // NewCursor returns a cursor that stands before everything of connection conn. What this process
@@ -100,6 +101,9 @@ func (c *Cursor) Due() time.Time {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.held.IsZero() {
+		return time.Time{}
+	}
 	return c.due
 }
 
@@ -188,13 +192,36 @@ func (c *Cursor) Rewind() {
 	c.handed.pending.Send()
 }
 
+// Hold has Again return nothing: the peer's database cannot be asked, so it confirms nothing that it has.
+func (c *Cursor) Hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held.IsZero() {
+		c.held = time.Now()
+	}
+}
+
+// Release ends what [Cursor.Hold] began. What was held for as long as a first repetition waits comes again at once.
+func (c *Cursor) Release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held.IsZero() {
+		return
+	}
+	if soonest := c.held.Add(resendFirst); soonest.Before(c.due) {
+		c.due = soonest
+	}
+	c.held = time.Time{}
+	c.handed.pending.Send()
+}
+
 // Again returns messages that were sent a while ago and that the peer's database
 // has not confirmed, once their time has come. While the same one stays the oldest it goes through
 // all of them by turns: what stays open keeps nothing behind it from coming again.
 func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.due.IsZero() || time.Now().Before(c.due) {
+	if !c.held.IsZero() || c.due.IsZero() || time.Now().Before(c.due) {
 		return nil, nil
 	}
 	list, err := c.overdue(ctx)

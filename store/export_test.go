@@ -14,6 +14,11 @@ import (
 // OverdueForTest makes a resend due.
 func OverdueForTest(c *Cursor) { c.due = time.Unix(0, 0) }
 
+// HeldLongForTest has what c holds be held for so long already, and be due in an hour.
+func HeldLongForTest(c *Cursor, d time.Duration) {
+	c.held, c.due = time.Now().Add(-d), time.Now().Add(time.Hour)
+}
+
 // What is looked at for messages that a peer has lost.
 var (
 	ReopenLostForTest = reopenLost

@@ -192,6 +192,39 @@ func TestAMessageIsSentAgainThoughTheClockWasSetBack(t *testing.T) {
 	require.True(t, p.Hub.Out.Due().IsZero(), "nothing is open")
 }
 
+// To a peer whose database is away nothing is sent again, however long that lasts. Then it is at once, and no sooner than otherwise where
+// it was away for a moment.
+func TestToAPeerWithoutItsDatabaseNothingIsSentAgain(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	out := p.Hub.Out
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{1}, numbers(t, out))
+	require.Empty(t, numbers(t, out))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at - interval '1 hour'`))
+	again := func() int {
+		list, err := out.Again(t.Context())
+		require.NoError(t, err)
+		return len(list)
+	}
+	out.Hold()
+	store.OverdueForTest(out)
+	require.Zero(t, again())
+	require.True(t, out.Due().IsZero(), "nobody wakes for it")
+
+	out.Release()
+	require.Equal(t, 1, again())
+	require.Zero(t, again())
+
+	for away, sent := range map[time.Duration]int{time.Second: 0, time.Minute: 1} {
+		out.Hold()
+		store.HeldLongForTest(out, away)
+		out.Hold() // as each heartbeat without numbers does
+		out.Release()
+		require.Equal(t, sent, again(), "away for %s", away)
+	}
+}
+
 // Messages that stay open, as of tasks that the peer's host cannot judge now, keep no other from being sent again: they are by turns, each
 // of which takes longer than the one before.
 func TestWhatStaysOpenKeepsNothingFromComingAgain(t *testing.T) {
