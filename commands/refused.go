@@ -19,7 +19,7 @@ const (
 	BadPath         Code = "PATH"              // a path leaves what is allowed
 	Policy          Code = "POLICY"            // the spoke's own policy does not allow it
 	Grant           Code = "GRANT"             // the connection's grant does not allow it
-	Capability      Code = "CAPABILITY"        // the spoke does not have a required capability
+	Capability      Code = "CAPABILITY"        // the spoke does not have a required capability, or cannot open now what is named
 	UnknownTask     Code = "UNKNOWN_TASK"      // no such task on this instance
 	TaskConflict    Code = "TASK_CONFLICT"     // task id was used before with other content
 	Tombstone       Code = "TOMBSTONE"         // the task was killed before it arrived

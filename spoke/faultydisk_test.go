@@ -67,7 +67,11 @@ func TestAProgramWithoutAPathWaitsForItsDisk(t *testing.T) {
 			}
 			spawn := commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"tool"}}
 
-			task := m.Order(t, hub.SpawnRequest{Any: patience > 0, Spoke: map[bool]string{true: "attic"}[patience == 0], Spawn: spawn})
+			named := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: spawn})
+			task := named
+			if patience > 0 {
+				task = m.Order(t, hub.SpawnRequest{Any: true, Spawn: spawn})
+			}
 
 			meshtest.Await(t, "the order to be left", func() bool {
 				return strings.Contains(m.Spokes["attic"].Log.String(), "cannot be judged on this host now")
@@ -77,6 +81,8 @@ func TestAProgramWithoutAPathWaitsForItsDisk(t *testing.T) {
 				mend()
 			} else {
 				m.Turn(t, "cellar", "resume")
+				v := m.Wait(t, named)
+				require.Equal(t, []any{commands.Unavailable, commands.CapabilityMissing}, []any{v.State, v.Reason}, "%s", v.Sentence())
 			}
 			v := m.Wait(t, task)
 			require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())

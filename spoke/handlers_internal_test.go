@@ -52,7 +52,7 @@ func TestAnOrderThatCannotBeJudgedWaitsAsLongAsIsSaid(t *testing.T) {
 	require.EqualValues(t, []any{time.Minute, 1024}, []any{leaveFor, maxLeft})
 	manual, err := os.ReadFile("../docs/operating.md")
 	require.NoError(t, err)
-	require.True(t, strings.Contains(string(manual), "and comes again. After a minute it is refused with `PATH`; one with `--any` then goes to another spoke. It is refused at once where it expires within that minute, and where 1,024 orders of its connection are left already."))
+	require.True(t, strings.Contains(string(manual), "and comes again. After a minute it is refused with `CAPABILITY`; one with `--any` then goes to another spoke. It is refused at once where it expires within that minute, and where 1,024 orders of its connection are left already."))
 }
 
 // outOfFiles is what an order names on a host that has no open files left.
@@ -85,7 +85,7 @@ func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
 	m, refused := judge(task)
 
 	require.NoError(t, m.Later)
-	require.Equal(t, commands.BadPath, refused.Code)
+	require.Equal(t, commands.Capability, refused.Code, "no policy has decided")
 	require.NotContains(t, refused.Why, "files")
 	require.Equal(t, "too many open files", m.Aside)
 	require.Empty(t, m.Policy, "none has decided")

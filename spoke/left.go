@@ -72,5 +72,7 @@ func (s *Spoke) unjudged(ctx context.Context, m *store.Incoming, named *policy.N
 		m.Later = errors.New(fault)
 	}
 	m.Aside = fault
-	return policy.Unopened()
+	r := policy.Unopened()
+	r.Code = commands.Capability // which every hub takes for a lack of this spoke, and for no word of its policy
+	return r
 }
