@@ -37,7 +37,7 @@ func (h *Hub) Explain(ctx context.Context, r WhyRequest) (AgentView, []commands.
 			list = append(asked, list[1:]...)
 		}
 		return v, list, err
-	case r.Ask > 0 && v.State == commands.Queued && v.AcceptedAt != nil && at.current():
+	case r.Ask > 0 && v.State == commands.Queued && at.current(): // one that its spoke has not accepted may be left there
 		return v, merge(list, h.fromSpoke(ctx, r, v)), nil
 	}
 	return v, list, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
@@ -89,6 +90,40 @@ func TestAProgramWithoutAPathWaitsForItsDisk(t *testing.T) {
 			require.Equal(t, "ran\n", m.Stdout(t, task, true))
 		})
 	}
+}
+
+// A hub is told why an order is not accepted that its spoke leaves: since when, until when, and what would change it.
+func TestAHubSaysThatAnOrderIsLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := meshtest.Plan{Policy: meshtest.Loose(policy.Presets["open"]) + "path: " + dir + ":/usr/bin:/bin\n", LeaveFor: 10 * time.Minute}.Start(t, "attic")
+	if failingDisk(t, dir) == nil {
+		return
+	}
+	began := time.Now()
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"tool"}}})
+	left := func() *api.WhyReason {
+		var w api.TaskWhy
+		m.Hub.Do(t, "GET", "/api/v1/tasks/"+task+"/why?ask=10s", nil, &w)
+		for _, r := range w.Reasons {
+			if r.Code == api.WhyCode(commands.CauseHost) {
+				return &r
+			}
+		}
+		return nil
+	}
+
+	meshtest.Await(t, "the word that it is left", func() bool { return left() != nil })
+
+	r := left()
+	require.Equal(t, "attic", r.Where)
+	require.Equal(t, "the directory or the program of this order cannot be opened on this spoke now; it comes again, and is refused where that lasts", r.Text)
+	require.Contains(t, r.Fix, "on its host")
+	require.WithinDuration(t, began, *r.Since, time.Since(began)+time.Second)
+	require.Equal(t, 10*time.Minute, r.Until.Sub(*r.Since))
+	v := m.Agent(t, task)
+	require.Nil(t, v.AcceptedAt)
+	require.Equal(t, commands.Queued, v.State)
 }
 
 // An accepted order whose directory is behind a link waits for the disk of its host, too: its policy refuses nothing.

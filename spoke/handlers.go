@@ -40,7 +40,7 @@ func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*s
 func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused {
 	s.lookForBegun(m.Conn, m.Task())
 	if status, ok := m.Body.(*commands.Status); ok {
-		m.Reasons = s.reasons(ctx, m.Conn, status.Task)
+		m.Reasons, m.Left = s.reasons(ctx, m.Conn, status.Task)
 	}
 	spawn, ok := m.Body.(*commands.Spawn)
 	if !ok {
@@ -84,18 +84,22 @@ func (s *Spoke) judgeNamed(ctx context.Context, m *store.Incoming, rules *policy
 	return refused
 }
 
-// reasons are why an agent of a hub does not start, for that hub. Where they cannot be read, it is told the state alone.
-func (s *Spoke) reasons(ctx context.Context, conn, task string) []commands.TaskReason {
+// reasons are why an agent of a hub does not start, for that hub, and whether its order is left. Where they cannot be read, it is told the state alone.
+func (s *Spoke) reasons(ctx context.Context, conn, task string) (list []commands.TaskReason, left bool) {
 	known, err := s.backlog.Known(ctx, conn, task)
-	if err != nil || !known {
-		return nil
+	if err != nil {
+		return nil, false
+	}
+	if !known {
+		list = commands.ToldReasons(s.left.why(conn, task))
+		return list, len(list) > 0
 	}
 	why, err := s.Desk().Why(ctx, task, "hub", false)
 	if err != nil {
 		s.Log.DebugContext(ctx, "looking why an agent does not start, for its hub", "id", task, "err", err)
-		return nil
+		return nil, false
 	}
-	return commands.ToldReasons(why.Reasons)
+	return commands.ToldReasons(why.Reasons), false
 }
 
 // taken logs what became of orders, ends what was killed, and wakes the claimer.
@@ -299,6 +303,9 @@ func (t taking) answer(ctx context.Context, m *store.Incoming, b *commands.Answe
 // status answers how a task stands.
 func (t taking) status(ctx context.Context, m *store.Incoming, b *commands.Status) error {
 	st, err := t.backlog.Standing(ctx, t.tx, m.Conn, b.Task)
+	if m.Left && commands.CodeOf(err) == commands.UnknownTask { // it waits here all the same
+		st, err = backlog.Moved{State: commands.Queued, At: time.Now().UnixMilli()}, nil
+	}
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
 	p, s, judge := withoutFiles(t)
 	task, conn := storetest.NewID(), p.Spoke.Conn.ID
 	now := time.Now()
-	require.True(t, s.left.leave(conn, "of "+task, now.Add(-leaveFor)))
+	require.True(t, s.left.leave(conn, "of "+task, task, now.Add(-leaveFor)))
 
 	m, refused := judge(task)
 
@@ -91,11 +91,42 @@ func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
 	require.Empty(t, m.Policy, "none has decided")
 
 	for i := range maxLeft - 1 {
-		require.True(t, s.left.leave(conn, strconv.Itoa(i), now))
+		require.True(t, s.left.leave(conn, strconv.Itoa(i), "", now))
 	}
-	require.False(t, s.left.leave(conn, "one more", now))
-	require.True(t, s.left.leave("another hub", "one more", now))
-	require.True(t, s.left.leave(conn, "one more", now.Add(2*leftFor)), "the others come no more")
+	require.False(t, s.left.leave(conn, "one more", "", now))
+	require.True(t, s.left.leave("another hub", "one more", "", now))
+	require.True(t, s.left.leave(conn, "one more", "", now.Add(2*leftFor)), "the others come no more")
+}
+
+// Its hub is told so while it is left, and of no task of another hub. How long that may be counts before it expires, too.
+func TestAnOrderThatIsLeftIsToldToItsHub(t *testing.T) {
+	t.Parallel()
+	p, s, judge := withoutFiles(t)
+	s.left.most = 2 * time.Hour
+	task, conn := storetest.NewID(), p.Spoke.Conn.ID
+	m, _ := judge(task)
+	require.NoError(t, m.Later, "it expires in an hour")
+	s.left.most = leaveFor
+	ask := func(conn string) *store.Incoming {
+		q := &store.Incoming{Conn: conn, Body: &commands.Status{Task: task}}
+		require.Nil(t, s.judge(t.Context(), q))
+		return q
+	}
+	require.False(t, ask(conn).Left)
+
+	m, _ = judge(task)
+
+	require.Error(t, m.Later)
+	q := ask(conn)
+	require.True(t, q.Left)
+	require.Len(t, q.Reasons, 1)
+	require.Equal(t, []any{commands.CauseHost, leaveFor.Milliseconds()}, []any{q.Reasons[0].Code, q.Reasons[0].Until - q.Reasons[0].Since})
+	require.NotContains(t, q.Reasons[0].Text, "files", "no hub learns which fault it is")
+	require.False(t, ask(storetest.NewID()).Left)
+	s.left.most = time.Nanosecond
+	m, _ = judge(task)
+	require.NoError(t, m.Later)
+	require.False(t, ask(conn).Left, "it is refused")
 }
 
 // What is judged after all counts no more, and what expires before the minute is over is not left.

@@ -20,6 +20,7 @@ type Incoming struct {
 	Aside    string                // what the audit here says of the refusal besides, and its sender is not told
 	Policy   string                // version of the policy that was asked about it; "" = none was
 	Reasons  []commands.TaskReason // why the task that is asked about does not start; nil = nobody has looked
+	Left     bool                  // the order of the task that is asked about is left, as [Incoming.Later] says
 	Account  string                // whose limits its agent meets, as the policy says; "" = nobody's
 
 	// Set by [DB.TakeIn]: Code is "" when the message was acted on.
