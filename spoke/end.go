@@ -18,8 +18,11 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	if x.Damage != nil {
 		s.Log.WarnContext(ctx, "the files of an attempt were changed", "id", r.fence.Task, "attempt", r.fence.Attempt, "what", x.Damage)
 	}
-	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)},
-		Stdout: describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap()), Stderr: describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())}
+	stdout, stderr, err := s.lastOutput(ctx, r, x)
+	if err != nil {
+		return // the next process finds the exit record
+	}
+	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)}, Stdout: stdout, Stderr: stderr}
 	if e.Outcome == commands.AttemptFailed && x.Outcome == supervisor.Exited {
 		switch met, err := s.metLimit(ctx, r, e); {
 		case err != nil:
@@ -87,12 +90,8 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 			return // the next process finds the exit record
 		}
 		s.Log.ErrorContext(ctx, "recording the end of an attempt; it will be tried again", "id", f.Task, "err", err)
-		select {
-		case <-ctx.Done():
+		if !r.rest(ctx, pause) {
 			return
-		case <-r.leave:
-			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -18,26 +18,29 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
-// failingDisk has every look below dir fail, as that of a network file system whose server has gone, until mend is called. Where this user
-// may mount nothing it is nil.
-func failingDisk(t *testing.T, dir string) (mend func()) {
+// failingDisk has every look at path, and below it, fail, as that of a network file system whose server has gone, until mend is called.
+// Where this user may mount nothing it is nil.
+func failingDisk(t *testing.T, path string) (mend func()) {
 	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	kind := map[bool]int{true: unix.S_IFDIR, false: unix.S_IFREG}[info.IsDir()]
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err == nil {
-		err = unix.Mount("gone", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd()))
+		err = unix.Mount("gone", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0", device.Fd(), kind))
 	}
 	if err != nil {
 		t.Logf("this process may mount nothing here (%v): a failing disk is tried where it may, as root with /dev/fuse", err)
 		return nil
 	}
 	require.NoError(t, device.Close())
-	_, err = os.Stat(filepath.Join(dir, "tool"))
+	_, err = os.Stat(path)
 	require.ErrorIs(t, err, unix.ENOTCONN)
 	mended := false
 	mend = func() {
 		if !mended {
 			mended = true
-			require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
+			require.NoError(t, unix.Unmount(path, unix.MNT_DETACH))
 		}
 	}
 	t.Cleanup(mend)
@@ -155,4 +158,33 @@ func TestADirectoryBehindALinkWaitsForItsDisk(t *testing.T) {
 	mend()
 	v := m.Wait(t, task)
 	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+}
+
+// What an agent has written last says how it has ended, so its end waits for the disk that this is on; and what it has written is sent.
+func TestAnEndWaitsForItsDisk(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate")
+	require.NoError(t, unix.Mkfifo(gate, 0o600))
+	m := meshtest.Plan{Policy: meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [{run: /bin/sh **, account: work, limit_patterns: [usage limit]}]\n")}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "/bin/sh", "-c", "echo usage limit reached >&2; read line < "+gate+"; exit 1")
+	m.Await(t, task, commands.Running)
+	errors := filepath.Join(s.Dir, "agents", task, "1", "control", "stderr")
+	meshtest.Await(t, "what it writes", func() bool { raw, _ := os.ReadFile(errors); return len(raw) > 0 })
+	mend := failingDisk(t, errors)
+	if mend == nil {
+		return
+	}
+
+	require.NoError(t, os.WriteFile(gate, []byte("go\n"), 0o600))
+
+	meshtest.Await(t, "an end that waits", func() bool {
+		return strings.Contains(s.Log.String(), "recording the end of an attempt; it will be tried again")
+	})
+	mend()
+	meshtest.Await(t, "that it is parked", func() bool { return m.Agent(t, task).Reason == commands.Limit })
+	meshtest.Await(t, "its output", func() bool {
+		lines := m.Logs(t, task, false)
+		return len(lines) == 1 && string(lines[0].Data) == "usage limit reached\n"
+	})
 }

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,18 @@ type run struct {
 	proven   chan struct{} // closed when its start is recorded, or could not be
 	lost     chan struct{} // closed when the fence no longer holds
 	leave    chan struct{} // closed when this process stops
+}
+
+// rest waits before something of an attempt is tried again, and reports false when that is left.
+func (r *run) rest(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-r.leave:
+		return false
+	case <-time.After(pause):
+		return true
+	}
 }
 
 // live is the set of attempts that this process works on.

@@ -22,12 +22,8 @@ func (s *Spoke) orderOf(ctx context.Context, r *run) (commands.Spawn, error) {
 			return order, err
 		}
 		s.Log.ErrorContext(ctx, "reading the order of an attempt; it will be tried again", "id", r.fence.Task, "err", err)
-		select {
-		case <-ctx.Done():
+		if !r.rest(ctx, pause) {
 			return order, err
-		case <-r.leave:
-			return order, err
-		case <-time.After(pause):
 		}
 	}
 }

@@ -3,8 +3,10 @@ package spoke
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -89,18 +91,40 @@ func breachOf(x supervisor.Exit) (*commands.Breach, commands.Reason) {
 	return told, told.Limit
 }
 
+// lastOutput describes what an attempt has written: what it has written last decides what its end is. A fault of this host is tried again,
+// until the attempt is left.
+func (s *Spoke) lastOutput(ctx context.Context, r *run, x supervisor.Exit) (stdout, stderr commands.Output, err error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		stdout, err = describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap())
+		if err == nil {
+			stderr, err = describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())
+		}
+		if err == nil {
+			return stdout, stderr, nil
+		}
+		s.Log.ErrorContext(ctx, "recording the end of an attempt; it will be tried again", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+		if !r.rest(ctx, pause) {
+			return stdout, stderr, err
+		}
+	}
+}
+
 // describeOutput describes a stream, with its last bytes as text that may be put into a
-// message: valid UTF-8 and nothing that stands for bytes that were not.
-func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output, outputCap int64) commands.Output {
+// message: valid UTF-8 and nothing that stands for bytes that were not. The error is a fault of this host.
+func describeOutput(dir string, stream supervisor.Stream, o supervisor.Output, outputCap int64) (commands.Output, error) {
 	out := commands.Output{Bytes: o.Bytes, Dropped: o.Dropped, Cut: o.Cut, Size: o.Size, SHA256: o.SHA256}
 	for _, g := range o.Gaps {
 		out.Gaps = append(out.Gaps, commands.Gap{From: g.From, To: g.To, At: g.At})
 	}
 	if supervisor.Empty(dir, stream) {
-		return out
+		return out, nil
 	}
-	if p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail, outputCap); err == nil {
+	p, err := supervisor.Read(dir, stream, max(0, o.Size-commands.MaxTail), commands.MaxTail, outputCap)
+	if hostfault.Is(err) {
+		return out, err
+	}
+	if err == nil {
 		out.Tail = commands.Clean(string(p.Data), commands.MaxTail)
 	}
-	return out
+	return out, nil
 }

@@ -37,7 +37,7 @@ var may = map[string]string{
 	"spoke/door":           "commands internal/control signing spoke/place store/backlog",
 	"hub/webhook":          "commands internal/feed internal/metrics store",
 	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
-	"spoke/output":         "commands federation federation/transport signing spoke/supervisor store store/backlog",
+	"spoke/output":         "commands federation federation/transport signing spoke/hostfault spoke/supervisor store store/backlog",
 	"spoke/hostfault":      "",
 	"spoke/place":          "spoke/hostfault",
 	"spoke/policy":         "commands spoke/hostfault spoke/place spoke/runtime",

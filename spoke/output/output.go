@@ -21,6 +21,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -129,11 +130,12 @@ func (s *Sender) look(ctx context.Context) (silent bool, err error) {
 	}
 	var fresh []backlog.Fence
 	for _, f := range s.Live() {
-		switch {
-		case s.knows(f):
-		case s.wrote(f):
+		if s.knows(f) {
+			continue
+		}
+		if some, err := s.wrote(f); err == nil && some {
 			fresh = append(fresh, f)
-		default:
+		} else {
 			silent = true
 		}
 	}
@@ -150,10 +152,13 @@ func (s *Sender) look(ctx context.Context) (silent bool, err error) {
 // Keep sees to it that what an attempt has written is sent, also after a crash.
 // It is called before the end of the attempt is recorded.
 func (s *Sender) Keep(ctx context.Context, f backlog.Fence) error {
-	if s.knows(f) || !s.wrote(f) {
+	if s.knows(f) {
 		return nil
 	}
-	_, err := s.keep.Submit(ctx, f)
+	some, err := s.wrote(f)
+	if err == nil && some {
+		_, err = s.keep.Submit(ctx, f)
+	}
 	return err
 }
 
@@ -182,17 +187,20 @@ func (s *Sender) Forget(ctx context.Context, conn string) error {
 }
 
 // wrote reports whether there is anything to send of an attempt. It is asked of every live
-// one again and again.
-func (s *Sender) wrote(f backlog.Fence) bool {
+// one again and again. The error is a fault of this host: it cannot be told now.
+func (s *Sender) wrote(f backlog.Fence) (bool, error) {
 	for _, name := range commands.Streams {
 		if supervisor.Empty(s.Dir(f), supervisor.Stream(name)) {
 			continue
 		}
-		if p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap()); err == nil && len(p.Data) > 0 {
-			return true
+		switch p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap()); {
+		case hostfault.Is(err):
+			return false, err
+		case err == nil && len(p.Data) > 0:
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 func (s *Sender) knows(f backlog.Fence) bool {

@@ -1,13 +1,17 @@
 package output
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -44,4 +48,20 @@ func TestWhatIsNotConfirmedGoesAgain(t *testing.T) {
 	require.Zero(t, src.underWay(sent.Add(10*time.Second+1)))
 
 	require.Equal(t, stream{sent: 20}, src.streams[0])
+}
+
+// What cannot be read now, by a fault of this host, is not taken for nothing: the end of its attempt is not recorded before it is
+// remembered. Other tests need files: none of them runs beside this one.
+func TestWhatCannotBeReadIsNotNothing(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, string(supervisor.Stdout)), []byte("said"), 0o600))
+	s := &Sender{Dir: func(backlog.Fence) string { return dir }, Cap: func() int64 { return 1 << 20 }}
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}, nil))
+
+	err := s.Keep(t.Context(), backlog.Fence{})
+
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
+	require.ErrorIs(t, err, unix.EMFILE)
 }

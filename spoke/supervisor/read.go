@@ -69,10 +69,10 @@ func Read(dir string, stream Stream, offset int64, limit int, outputCap int64) (
 	return p, nil
 }
 
-// Empty reports whether a stream has nothing to read: it opens no file.
+// Empty reports whether a stream is known to have nothing to read: it opens no file.
 func Empty(dir string, stream Stream) bool {
 	info, err := os.Lstat(filepath.Join(dir, string(stream)))
-	return err != nil || info.Size() == 0
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
 // readAt reads what there is. A file that does not exist is an empty one: the
