@@ -106,7 +106,7 @@ func TestAnAgentEndsWhenItEnds(t *testing.T) {
 	m.Check(t)
 }
 
-// The door of an agent stays shut after a restart where it is not known any more what the agent must not say.
+// The door of an agent stays shut after a restart while it is not known what the agent must not say.
 func TestAnAgentWhoseSecretsAreNotKnownHasNoDoor(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
@@ -114,6 +114,8 @@ func TestAnAgentWhoseSecretsAreNotKnownHasNoDoor(t *testing.T) {
 	id := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/sleep", "300"}}})
 	meshtest.Await(t, "the agent to run", func() bool { return m.Agent(t, id).State == commands.Running })
 	m.Stop(t, "attic")
+	allowed, err := os.ReadFile(policy.File(s.Dir))
+	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [/bin/true]\n")), 0o600))
 
 	m.Start(t, "attic")
@@ -121,6 +123,9 @@ func TestAnAgentWhoseSecretsAreNotKnownHasNoDoor(t *testing.T) {
 	meshtest.Await(t, "the door to stay shut", func() bool {
 		return strings.Contains(s.Log.String(), "an agent that goes on cannot talk to this spoke") && strings.Contains(s.Log.String(), "what it must not say is not known")
 	})
+	require.NoError(t, os.WriteFile(policy.File(s.Dir), allowed, 0o600))
+	s.Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+	require.NoError(t, doorOf(s, id, 1).Do(t.Context(), "GET", "/v1/attempt", nil, nil))
 	kill(t, m, id, 0)
 	require.True(t, m.Wait(t, id).State.Terminal())
 }

@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/door"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
@@ -56,10 +58,13 @@ func (r *run) noteWork(at *place.Place) (*door.WorkDir, error) {
 	return work, nil
 }
 
-// knownWork is noteWork for an agent that goes on. Without the note no directory is the one that it began in.
-func (r *run) knownWork() *door.WorkDir {
-	noted, _ := supervisor.ReadFile(r.control(), workNote, 64)
-	return door.KnownWorkDir(r.work, string(noted))
+// knownWork is noteWork for an agent that goes on. Without the note no directory is the one that it began in. The error is a fault of this host.
+func (r *run) knownWork() (*door.WorkDir, error) {
+	noted, err := supervisor.ReadFile(r.control(), workNote, 64)
+	if hostfault.Is(err) {
+		return nil, err
+	}
+	return door.KnownWorkDir(r.work, string(noted)), nil
 }
 
 // openDoor lets the agent of an attempt talk to this spoke, until [Spoke.shutDoor]. The working directory goes with the door.
@@ -89,32 +94,57 @@ func (s *Spoke) openDoor(r *run, work *door.WorkDir) error {
 	return nil
 }
 
-// reopenDoor is openDoor for an agent that goes on. One without a door works on; so does one whose secrets are not known any more.
-func (s *Spoke) reopenDoor(ctx context.Context, r *run) {
+// reopenDoor is openDoor for an agent that goes on. One without a door works on; so does one whose secrets are not known any more. A fault of
+// this host passes, and the policy may be another one later: it is tried again until the agent ends. What it returns waits for that.
+func (s *Spoke) reopenDoor(ctx context.Context, r *run, agent *supervisor.Agent) (wait func()) {
+	var again sync.WaitGroup
 	if timeout := s.Policy.Now().Timeout(r.spec.Timeout()); timeout > 0 && r.since != 0 {
 		r.until = time.Now().Add(timeout - supervisor.Boottime().Sub(r.since))
 	}
-	err := s.recallSecrets(ctx, r)
-	if err == nil {
-		err = s.openDoor(r, r.knownWork())
+	order, err := s.orderOf(ctx, r)
+	if err != nil { // the agent is left
+		return again.Wait
 	}
-	if err != nil {
-		s.Log.ErrorContext(ctx, "an agent that goes on cannot talk to this spoke; it runs on without", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+	r.spec, r.outline, r.work = order, false, cmp.Or(order.Dir, r.own().Work)
+	if err := s.reopenDoorOnce(r); err != nil {
+		again.Go(func() { s.reopenDoorLater(ctx, r, agent, err) })
 	}
+	return again.Wait
 }
 
-// recallSecrets finds out what the agent of an attempt that goes on must not say.
-func (s *Spoke) recallSecrets(ctx context.Context, r *run) error {
-	order, err := s.orderOf(ctx, r)
+// reopenDoorLater tries what has failed again, and says what it fails by when that is new.
+func (s *Spoke) reopenDoorLater(ctx context.Context, r *run, agent *supervisor.Agent, err error) {
+	said, pause := "", 100*time.Millisecond
+	for ; err != nil; err = s.reopenDoorOnce(r) {
+		if text := err.Error(); text != said {
+			said = text
+			s.Log.ErrorContext(ctx, "an agent that goes on cannot talk to this spoke; it runs on without, and it is tried again", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+		}
+		if !runsFor(ctx, r, agent, pause) {
+			return
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+	s.Log.InfoContext(ctx, "an agent that goes on can talk to this spoke again", "id", r.fence.Task, "attempt", r.fence.Attempt)
+}
+
+func (s *Spoke) reopenDoorOnce(r *run) error {
+	if err := s.recallSecrets(r); err != nil {
+		return err
+	}
+	work, err := r.knownWork()
 	if err != nil {
 		return err
 	}
-	r.spec, r.outline = order, false
+	return s.openDoor(r, work)
+}
+
+// recallSecrets finds out what the agent of an attempt that goes on must not say.
+func (s *Spoke) recallSecrets(r *run) error {
 	env, err := s.environmentOf(r)
 	if err != nil {
 		return fmt.Errorf("opening the values of its order: %w", err)
 	}
-	r.work = cmp.Or(r.spec.Dir, r.own().Work)
 	command := s.Policy.Now().Exec(&r.spec, env.vars)
 	if len(command.Argv) == 0 { // its values are in the entry that is not found
 		return errors.New("no entry of the policy allows its program now, or it cannot be looked for: what it must not say is not known")

@@ -188,3 +188,30 @@ func TestAnEndWaitsForItsDisk(t *testing.T) {
 		return len(lines) == 1 && string(lines[0].Data) == "usage limit reached\n"
 	})
 }
+
+// An agent that goes on after a restart talks to its spoke as soon as the disk works again that kept its door shut.
+func TestADoorWaitsForItsDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tool := filepath.Join(dir, "tool")
+	require.NoError(t, os.WriteFile(tool, []byte("#!/bin/sh\nexec /bin/sleep 600\n"), 0o700))
+	m := meshtest.Plan{Policy: meshtest.Loose("version: 1\nruntimes: [exec]\ncommands: [" + tool + "]\npath: " + dir + "\n")}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "tool")
+	m.Await(t, task, commands.Running)
+	m.Stop(t, "attic")
+	mend := failingDisk(t, dir)
+	if mend == nil {
+		return
+	}
+	m.Start(t, "attic")
+	meshtest.Await(t, "the door to stay shut", func() bool {
+		return strings.Contains(s.Log.String(), "an agent that goes on cannot talk to this spoke")
+	})
+
+	mend()
+
+	require.NoError(t, doorOf(s, task, 1).Do(t.Context(), "GET", "/v1/attempt", nil, nil))
+	kill(t, m, task, 0)
+	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
+}

@@ -108,7 +108,7 @@ func (s *Spoke) adoptAndFollow(ctx context.Context, r *run) {
 		return
 	}
 	s.live.running(r, agent)
-	s.reopenDoor(ctx, r)
+	defer s.reopenDoor(ctx, r, agent)()
 	held, err := s.backlog.Renew(ctx, []backlog.Fence{r.fence}, s.Lease)
 	if err == nil && held[r.fence] {
 		err = agent.Renew(from.Add(s.Lease))
