@@ -16,8 +16,8 @@ import (
 // recorded, until the hub has said what it knows, or nobody needs that any more: somebody has killed it, or the fence does not hold. It
 // reports whether to go on.
 func (s *Spoke) recalled(ctx context.Context, r *run) bool {
-	if r.later = s.passed(r); r.later { // it is taken over when this attempt has ended, or by a word about its task
-		s.backlog.NoteBegun(r.fence.Task, s.backlog.Found(r.asker, r.fence.Task))
+	if !s.lookForLater(ctx, r) {
+		return false
 	}
 	if pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task}); err == nil && !pasts[r.fence.Task].Asked {
 		r.goesBy(pasts[r.fence.Task])
@@ -39,6 +39,23 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 		r.goesBy(past)
 	}
 	return true
+}
+
+// lookForLater finds out whether a later attempt has begun: that is taken over when this one has ended, or by a word about its task. What
+// cannot be told now is tried again; false = the attempt is left.
+func (s *Spoke) lookForLater(ctx context.Context, r *run) bool {
+	for {
+		later, err := s.passed(r)
+		if err == nil {
+			r.later = later > 0
+			s.backlog.NoteBegun(r.fence.Task, later)
+			return true
+		}
+		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
+		if !r.rest(ctx, 5*time.Second) {
+			return false
+		}
+	}
 }
 
 // goesBy takes what the hub knows to have begun for what has.

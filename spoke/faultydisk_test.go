@@ -215,3 +215,38 @@ func TestADoorWaitsForItsDisk(t *testing.T) {
 	kill(t, m, task, 0)
 	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
 }
+
+// A kill of what had begun before a restore waits for the disk that says so: it is not told as cancelled while its agent runs.
+func TestAKillAfterARestoreWaitsForItsDisk(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Lease: 10 * time.Minute, Slots: 1}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	first, c := waiting(t, m), count(t, m)
+	meshtest.Await(t, "the order to be accepted", func() bool { return m.Agent(t, c.task).AcceptedAt != nil })
+	m.Stop(t, "attic")
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	kill(t, m, first, 0)
+	m.Await(t, c.task, commands.Running)
+	s.Proxy.Cut()
+	m.Stop(t, "attic")
+	s.Restore(t, backup)
+	m.Start(t, "attic")
+	mend := failingDisk(t, filepath.Join(s.Dir, "agents", c.task))
+	if mend == nil {
+		return
+	}
+	enough := map[string]any{"reason": "enough"}
+
+	require.Error(t, s.Ask(t, "POST", "/api/v1/tasks/"+c.task+"/kill", enough, nil))
+
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'queued'`, c.task))
+	moves(t, c.far)
+	mend()
+	s.Do(t, "POST", "/api/v1/tasks/"+c.task+"/kill", enough, nil)
+	s.Proxy.Heal()
+	v := m.Wait(t, c.task)
+	require.Equal(t, []any{commands.Cancelled, 1}, []any{v.State, v.Attempt})
+	stands(t, c.far)
+}

@@ -38,7 +38,10 @@ func (s *Spoke) outputStored(ctx context.Context, c store.Connection, batch []*s
 // judge asks the policy about a spawn. One that asks for a task again which is here was
 // allowed in its time; the policy is asked once more when the task starts.
 func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused {
-	s.lookForBegun(m.Conn, m.Task())
+	if err := s.lookForBegun(m.Conn, m.Task()); err != nil {
+		m.Later = err
+		return nil
+	}
 	if status, ok := m.Body.(*commands.Status); ok {
 		m.Reasons, m.Left = s.reasons(ctx, m.Conn, status.Task)
 	}

@@ -282,7 +282,9 @@ func (s *Spoke) Kill(ctx context.Context, ref string, k commands.Kill, actor str
 	if err != nil || a.State.Terminal() {
 		return v, err
 	}
-	s.lookForBegun(a.Conn, a.Task)
+	if err := s.lookForBegun(a.Conn, a.Task); err != nil {
+		return v, err
+	}
 	run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: k, ID: uuid.Must(uuid.NewV7()).String(), Actor: actor})
 	if err != nil {
 		return v, err

@@ -37,32 +37,44 @@ func anothers(attempt, conn string) (bool, error) {
 }
 
 // attemptsHere are the directories of the attempts of a task by their numbers. What no task comes to is left out: an agent that is not
-// kept from it may make directories. Where they cannot be read, nothing is known of them.
-func attemptsHere(dir, task string) map[int]string {
+// kept from it may make directories. The error is a fault of this host: nothing is known of them then.
+func attemptsHere(dir, task string) (map[int]string, error) {
 	at, dirs := agentDir(dir, task), map[int]string{}
-	entries, _ := os.ReadDir(at)
+	entries, err := os.ReadDir(at)
+	if hostfault.Is(err) {
+		return nil, fmt.Errorf("looking for attempts of a task: %w", err)
+	}
 	for _, e := range entries {
 		if n, err := strconv.Atoi(e.Name()); err == nil && n <= maxAttempt {
 			dirs[n] = filepath.Join(at, e.Name())
 		}
 	}
-	return dirs
+	return dirs, nil
 }
 
-// lastAttempt is the highest number of an attempt of a task of conn that has a directory here; 0 = none.
-func lastAttempt(dir, conn, task string) (last int) {
-	for n, at := range attemptsHere(dir, task) {
-		if others, err := anothers(at, conn); err == nil && !others {
+// lastAttempt is the highest number of an attempt of a task of conn that has a directory here; 0 = none. The error is a fault of this host.
+func lastAttempt(dir, conn, task string) (last int, err error) {
+	dirs, err := attemptsHere(dir, task)
+	if err != nil {
+		return 0, err
+	}
+	for n, at := range dirs {
+		others, err := anothers(at, conn)
+		if err != nil {
+			return 0, err
+		}
+		if !others {
 			last = max(last, n)
 		}
 	}
-	return last
+	return last, nil
 }
 
 // refuseAnothers refuses an order whose task has a directory here that is another connection's, in the words in which it was refused as
 // long as the row of that task was there: that one's order may come again.
 func (s *Spoke) refuseAnothers(ctx context.Context, conn, task string) *commands.Refused {
-	for _, at := range attemptsHere(s.Dir, task) {
+	dirs, _ := attemptsHere(s.Dir, task) // what cannot be told now is told when its attempt begins
+	for _, at := range dirs {
 		if others, err := anothers(at, conn); err != nil || !others {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // Only a note with the id of another connection keeps a directory from who asks for its task: one without a note is of a spoke of before the
@@ -36,7 +37,31 @@ func TestWhoseADirectoryIs(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(at, ownerNote+".of"), []byte(other), 0o600))
 			require.NoError(t, tt.make(filepath.Join(at, ownerNote)))
 
-			require.Equal(t, tt.last, lastAttempt(dir, own, task))
+			last, err := lastAttempt(dir, own, task)
+			require.NoError(t, err)
+			require.Equal(t, tt.last, last)
 		})
+	}
+}
+
+// An attempt that cannot be looked for, by a fault of this host, is not taken for none. Other tests need files: none of them runs beside this one.
+func TestAnAttemptThatCannotBeLookedForIsNotNone(t *testing.T) {
+	dir, own, task := t.TempDir(), uuid.NewString(), uuid.NewString()
+	require.NoError(t, os.MkdirAll(filepath.Join(agentDir(dir, task), "2", controlDir), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(agentDir(dir, task), "2", controlDir, ownerNote), []byte(own), 0o600))
+	next, err := os.Open(dir)
+	require.NoError(t, err)
+	free := next.Fd()
+	require.NoError(t, next.Close())
+	var was unix.Rlimit
+	require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+	for files, want := range []error{unix.EMFILE, nil} {
+		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + uint64(files), Max: was.Max}, nil))
+
+		last, err := lastAttempt(dir, own, task)
+
+		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
+		require.ErrorIs(t, err, want)
+		require.Equal(t, map[bool]int{true: 2}[err == nil], last)
 	}
 }

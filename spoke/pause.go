@@ -215,7 +215,9 @@ func (s *Spoke) Pause(ctx context.Context, ref string, p commands.Pause, actor s
 	if a.State.Terminal() {
 		return AgentView{}, commands.Refuse(commands.Conflict, "agent %s has ended already: %s", a.ShortID, a.State).Hinting("see").Running("status", a.ShortID)
 	}
-	s.lookForBegun(a.Conn, a.Task)
+	if err := s.lookForBegun(a.Conn, a.Task); err != nil {
+		return AgentView{}, err
+	}
 	run, err := s.backlog.PauseHere(ctx, backlog.Pause{Task: a.Task, Paused: p.Paused, Reason: p.Reason, Actor: actor})
 	if err != nil {
 		return AgentView{}, err

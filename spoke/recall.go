@@ -4,8 +4,11 @@ import (
 	"context"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/wait"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -24,7 +27,14 @@ const maxAttempt = 10_000
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error) {
 	tasks := slices.Clone(r.Tasks)
 	for i, t := range tasks {
-		if last := s.backlog.Found(c.ID, t.Task); t.State == commands.Paused && (t.Attempt == 0 || t.Over) && last > t.Attempt { // the hub was not told yet
+		if t.State != commands.Paused || t.Attempt != 0 && !t.Over {
+			continue
+		}
+		last, err := s.backlog.Found(c.ID, t.Task)
+		if err != nil {
+			return nil, err
+		}
+		if last > t.Attempt { // the hub was not told yet
 			tasks[i].Attempt, tasks[i].Over = last, false
 		}
 	}
@@ -37,6 +47,24 @@ func (s *Spoke) mayStart() {
 	s.live.recalls.Send()
 }
 
+// lookForAttempts looks for what the database does not know since a restore. Before it is found no word about it can be obeyed: a fault of this
+// host is waited out.
+func (s *Spoke) lookForAttempts(ctx context.Context) error {
+	for {
+		err := s.takeBack(ctx)
+		if err == nil {
+			err = s.findBegun(ctx)
+		}
+		if !hostfault.Is(err) {
+			return err
+		}
+		s.Log.ErrorContext(ctx, "looking for what has begun since the backup; it will be tried again, and nothing is begun before", "err", err)
+		if wait.For(ctx, 5*time.Second) != nil {
+			return err
+		}
+	}
+}
+
 // takeBack finds agents that are paused as far as the database knows, and went on after the backup that it was restored from: an
 // attempt that it does not know has a directory.
 func (s *Spoke) takeBack(ctx context.Context) error {
@@ -46,7 +74,11 @@ func (s *Spoke) takeBack(ctx context.Context) error {
 	}
 	var ran []backlog.PausedAgent
 	for _, a := range list {
-		if last := s.backlog.Found(a.Conn, a.Task); last > a.Attempt {
+		last, err := s.backlog.Found(a.Conn, a.Task)
+		if err != nil {
+			return err
+		}
+		if last > a.Attempt {
 			s.Log.WarnContext(ctx, "an agent is paused as far as is known, and the directory of a later attempt is there; that attempt is taken over", "id", a.Task, "attempt", last)
 			ran = append(ran, backlog.PausedAgent{Task: a.Task, Attempt: last})
 		}
@@ -75,7 +107,9 @@ func (s *Spoke) findBegun(ctx context.Context) error {
 				break
 			}
 			for _, a := range list {
-				s.lookForBegun(c.ID, a.Task)
+				if err := s.lookForBegun(c.ID, a.Task); err != nil {
+					return err
+				}
 			}
 			after = list[len(list)-1].Task
 		}
@@ -83,26 +117,41 @@ func (s *Spoke) findBegun(ctx context.Context) error {
 	return nil
 }
 
-// lookForBegun is findBegun for a task of conn that somebody says a word about. It comes before the transaction of that word.
-func (s *Spoke) lookForBegun(conn, task string) {
+// lookForBegun is findBegun for a task of conn that somebody says a word about. It comes before the transaction of that word. The error is a
+// fault of this host: what the word is about cannot be told now.
+func (s *Spoke) lookForBegun(conn, task string) error {
 	if !s.backlog.Restored() {
-		return
+		return nil
 	}
-	if r := s.live.get(task); r == nil || s.passed(r) {
-		s.backlog.NoteBegun(task, s.backlog.Found(conn, task))
+	if r := s.live.get(task); r != nil {
+		if later, err := s.passed(r); err != nil || later == 0 {
+			return err
+		}
 	}
+	last, err := s.backlog.Found(conn, task)
+	if err == nil {
+		s.backlog.NoteBegun(task, last)
+	}
+	return err
 }
 
-// passed reports whether a later attempt has begun than one that is taken over after a restore. What has an agent here is the last one: that
-// may have made a directory.
-func (s *Spoke) passed(r *run) bool {
-	return r.forgot && s.live.agentOf(r) == nil && s.backlog.Found(r.asker, r.fence.Task) > r.fence.Attempt
+// passed returns the attempt that has begun later than one that is taken over after a restore; 0 = none. What has an agent here is the last
+// one: that may have made a directory.
+func (s *Spoke) passed(r *run) (later int, err error) {
+	if !r.forgot || s.live.agentOf(r) != nil {
+		return 0, nil
+	}
+	last, err := s.backlog.Found(r.asker, r.fence.Task)
+	if err != nil || last <= r.fence.Attempt {
+		return 0, err
+	}
+	return last, nil
 }
 
 // Backlog is that of the database db of the instance in dir: it tells hubs of their agents, and finds what had begun before a restore.
 func Backlog(db *store.DB, dir string) *backlog.Backlog {
 	b := backlog.Open(db, Answer)
-	b.Found = func(conn, task string) int { return lastAttempt(dir, conn, task) }
+	b.Found = func(conn, task string) (int, error) { return lastAttempt(dir, conn, task) }
 	return b
 }
 

@@ -177,10 +177,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	if err := s.reconcile(ctx, late); err != nil {
 		return err
 	}
-	if err := s.takeBack(ctx); err != nil {
-		return err
-	}
-	if err := s.findBegun(ctx); err != nil {
+	if err := s.lookForAttempts(ctx); err != nil {
 		return err
 	}
 	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.mayStart,

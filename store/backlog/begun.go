@@ -62,7 +62,11 @@ func (b *Backlog) begunNow(ctx context.Context, tx *store.Tx, tasks []string) (m
 			return nil, err
 		}
 		for task, conn := range conns {
-			b.NoteBegun(task, b.Found(conn, task))
+			last, err := b.Found(conn, task)
+			if err != nil {
+				return nil, err
+			}
+			b.NoteBegun(task, last)
 		}
 	}
 	return lastBegun(ctx, tx, tasks, b.begun.found(tasks))

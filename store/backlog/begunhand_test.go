@@ -17,7 +17,7 @@ import (
 var begunAnywhere = map[string]func(s scene, task string) *backlog.Backlog{
 	"by its directory": func(s scene, task string) *backlog.Backlog {
 		b := backlog.Open(s.DB, nobodyAsks)
-		b.Found = func(_, of string) int { return map[string]int{task: 1}[of] }
+		b.Found = func(_, of string) (int, error) { return map[string]int{task: 1}[of], nil }
 		return b
 	},
 	"by its asker": func(s scene, task string) *backlog.Backlog {
@@ -72,7 +72,7 @@ func TestWhatHasNotBegunIsMovedByHand(t *testing.T) {
 			if tt.restored {
 				s.restored()
 			}
-			s.backlog.Found = func(string, string) int { return tt.found }
+			s.backlog.Found = func(string, string) (int, error) { return tt.found, nil }
 
 			_, err := s.b.Cancel(t.Context(), backlog.Act{Task: r.Spawn.Task, Reason: "so"})
 
@@ -91,8 +91,13 @@ func TestWhatBeganDoesNotExpire(t *testing.T) {
 	require.Nil(t, s.asks(other)[0].Refusal)
 	s.restored()
 	b := backlog.Open(s.DB, nobodyAsks)
-	b.Found = func(_, task string) int { return map[string]int{begun: 2}[task] }
+	lost := errors.New("the disk fails")
+	b.Found = func(_, task string) (int, error) { return map[string]int{begun: 2}[task], lost }
 	require.NoError(t, s.Exec(`UPDATE ready SET expires_at = now() - interval '1 s'`))
+	_, err := b.Sweep(t.Context(), time.Minute)
+	require.ErrorIs(t, err, lost)
+	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM ready`), "what cannot be told now does not expire")
+	lost = nil
 
 	swept, err := b.Sweep(t.Context(), time.Minute)
 

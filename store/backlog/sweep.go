@@ -94,9 +94,9 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		{now.budgets, func() (err error) { s.Limits, err = b.rollBudgets(ctx); return err }},
 		{now.leases, func() (err error) { s.Reclaimed, err = b.lookAtLeases(ctx); return err }},
 		{now.due, func() (err error) { s.Promoted, err = b.promoteDue(ctx); return err }},
-		{now.expire, func() (err error) { s.Expired, err = b.expireWaiting(ctx); return err }},
 		{now.lift, func() (err error) { s.Lifted, err = b.liftLimits(ctx); return err }},
 		{now.lapse, func() (err error) { s.Lapsed, err = b.lapseQuestions(ctx); return err }},
+		{now.expire, func() (err error) { s.Expired, err = b.expireWaiting(ctx); return err }}, // last: a fault of this host may keep it from being done
 	} {
 		if step.due {
 			if err := step.do(); err != nil {
