@@ -76,10 +76,13 @@ func (s *Spoke) userOf(r *run) supervisor.User {
 	return r.user
 }
 
-// usersOf finds the user of an attempt that an earlier process started, or else the one that it may have had
-// from an earlier range: what is left of it may run as that.
+// usersOf is the user of an attempt that this process gave it, also where the directories are gone that say so, or an earlier process; or
+// else the one that it may have had from an earlier range: what is left of it may run as that.
 func (s *Spoke) usersOf(r *run) (user supervisor.User, former int64) {
-	if user = s.userOf(r); user.ID == 0 {
+	if user = r.user; user.ID == 0 {
+		user = s.userOf(r)
+	}
+	if user.ID == 0 {
 		former = s.isolates.Former(r.own())
 	}
 	return user, former
