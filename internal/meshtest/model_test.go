@@ -3,6 +3,7 @@ package meshtest
 import (
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,8 +24,9 @@ func TestModelOfHubAndSpoke(t *testing.T) {
 	t.Parallel()
 	storetest.Histories(6, 100)
 	seen := map[string]int{}
+	var first sync.Once
 	rapid.Check(t, func(rt *rapid.T) {
-		tb := &carrier{TB: t, rt: rt}
+		tb := &carrier{TB: t, rt: rt, first: &first}
 		defer tb.cleanup()
 		m := &machine{carrier: tb, pair: newPair(tb), ref: reference{tasks: map[string]*refTask{}}, seen: seen}
 		m.order(rt)
@@ -55,11 +57,16 @@ var notHere = []string{"in_review>", ">in_review", "approved>", "failed>", "canc
 // A carrier is a test whose failures are those of one history, and whose databases end with it.
 type carrier struct {
 	testing.TB
-	rt  *rapid.T
-	end []func()
+	rt    *rapid.T
+	end   []func()
+	first *sync.Once
 }
 
-func (c *carrier) Errorf(format string, args ...any) { c.rt.Errorf(format, args...) }
+// Errorf also says at once what failed first: rapid says nothing of a failure that it cannot repeat.
+func (c *carrier) Errorf(format string, args ...any) {
+	c.first.Do(func() { c.Logf("the first failure: "+format, args...) })
+	c.rt.Errorf(format, args...)
+}
 func (c *carrier) FailNow()                          { c.rt.FailNow() }
 func (c *carrier) Fatalf(format string, args ...any) { c.rt.Fatalf(format, args...) }
 func (c *carrier) Failed() bool                      { return c.rt.Failed() }
