@@ -150,15 +150,15 @@ func (db *DB) Recall(ctx context.Context, by Speaker, r *commands.Recalled, act 
 		if r.Through > last {
 			return commands.Refuse(commands.Validation, "what is recalled reaches to message %d, and the last one of this instance is %d", r.Through, last)
 		}
-		if err := act(ctx, tx); err != nil {
-			return err
-		}
 		next := r.Through + 1
-		if r.Done {
+		if r.Done { // before act, which locks tasks and numbers: an end of a connection takes its freeze first, too
 			next = 0
 			if err := settle(ctx, tx, conn, name, "the peer has said what became of its work"); err != nil {
 				return err
 			}
+		}
+		if err := act(ctx, tx); err != nil {
+			return err
 		}
 		tag, err := tx.Exec(ctx, `UPDATE sequences SET recall_from = $3 WHERE conn = $1 AND recall_from = $2`, conn, from, next)
 		if err == nil && tag.RowsAffected() == 0 {
