@@ -31,6 +31,11 @@ var handVerbs = []handVerb{
 func (m *machine) byHand(rt *rapid.T) {
 	id := m.task(rt)
 	v := handVerbs[rapid.IntRange(0, len(handVerbs)-1).Draw(rt, "verb")]
+	for _, waits := range m.ids { // what waits for an answer without an attempt is seldom
+		if t := m.ref.tasks[waits]; t.state == commands.AwaitingInput && !t.leased && rapid.Bool().Draw(rt, "this") {
+			id = waits
+		}
+	}
 	m.hand(id, v)
 }
 

@@ -35,6 +35,9 @@ func (t *refTask) paused(b *commands.Pause) (refused bool) {
 	case !t.here:
 		p.early = b.Paused
 	case t.leased:
+		if b.Paused && !p.wanted && p.proven { // it was to go on, and may have: its shim says anew that it stands still
+			t.wentOn()
+		}
 		p.wanted = b.Paused
 	case b.Paused && t.state == commands.Queued:
 		t.state = commands.Paused
@@ -83,6 +86,9 @@ func (m *machine) orderPause(rt *rapid.T) {
 		on = m.ref.tasks[id].state == commands.Running
 	}
 	m.pauses(id, on)
+	if rapid.Bool().Draw(rt, "arrives at once") { // else a pause, its proof, its end and the proof of that would seldom follow each other
+		m.carryToSpoke(m.orders[len(m.orders)-1:])
+	}
 }
 
 func (m *machine) pauses(id string, on bool) {
@@ -109,19 +115,20 @@ func (m *machine) prove(rt *rapid.T) {
 	held, err := m.backlog.MarkPaused(m.Context(), backlog.PauseRun{Fence: f, Paused: on})
 
 	require.NoError(m, err)
-	require.Equal(m, t.holds(f) && t.state != commands.Claimed && p.wanted == on && p.proven != on, held, "%t of %+v", on, f)
+	require.Equal(m, t.speaks(f) && t.state != commands.Claimed && p.wanted == on && p.proven != on, held, "%t of %+v", on, f)
 	if held {
-		p.proven = on
-		switch {
-		case on:
-			t.state = commands.Paused
-		case t.asking():
-			t.state = commands.AwaitingInput
-		default:
-			t.state = commands.Running
+		if t.wentOn(); on {
+			p.proven, t.state = true, commands.Paused
 		}
 	}
 	m.say()
+}
+
+// wentOn is that an agent is not known to stand still any more.
+func (t *refTask) wentOn() {
+	if t.pause.proven, t.state = false, commands.Running; t.asking() {
+		t.state = commands.AwaitingInput
+	}
 }
 
 // resumeAll lets everything go on that has not ended.
