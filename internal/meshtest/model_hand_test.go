@@ -31,11 +31,6 @@ var handVerbs = []handVerb{
 func (m *machine) byHand(rt *rapid.T) {
 	id := m.task(rt)
 	v := handVerbs[rapid.IntRange(0, len(handVerbs)-1).Draw(rt, "verb")]
-	for _, waits := range m.ids { // what waits for an answer without an attempt is seldom
-		if t := m.ref.tasks[waits]; t.state == commands.AwaitingInput && !t.leased && rapid.Bool().Draw(rt, "this") {
-			id = waits
-		}
-	}
 	m.hand(id, v)
 }
 
@@ -60,6 +55,41 @@ func (m *machine) hand(id string, v handVerb) {
 		}
 	}
 	m.say()
+}
+
+// interfere blocks, kills, times out or lets go on what waits for an answer or stands still: few tasks do, and what comes to any task seldom comes to those.
+func (m *machine) interfere(rt *rapid.T) {
+	var waiting, held []string
+	for _, id := range m.ids {
+		switch t := m.ref.tasks[id]; {
+		case t.state == commands.AwaitingInput && !t.leased:
+			waiting = append(waiting, id)
+		case t.leased && (t.state == commands.AwaitingInput || t.state == commands.Paused):
+			held = append(held, id)
+		}
+	}
+	if len(waiting) == 0 || len(held) > 0 && rapid.Bool().Draw(rt, "held") {
+		waiting = held
+	}
+	if len(waiting) == 0 {
+		rt.Skip("nothing waits")
+	}
+	id := rapid.SampledFrom(waiting).Draw(rt, "of those that wait")
+	t := m.ref.tasks[id]
+	f := backlog.Fence{Task: id, Attempt: t.attempt, Epoch: t.epoch}
+	switch how := rapid.IntRange(0, 3).Draw(rt, "how"); {
+	case how == 0:
+		m.killAs(id, "")
+		m.carryToSpoke(m.orders[len(m.orders)-1:])
+	case how == 1 && t.leased && t.state == commands.Paused:
+		m.pauses(id, false)
+		m.carryToSpoke(m.orders[len(m.orders)-1:])
+		m.proves(f, t.pause.wanted)
+	case t.leased:
+		m.endAs(f, commands.TimedOut)
+	default:
+		m.hand(id, handVerbs[2])
+	}
 }
 
 func (m *machine) unblockAll() {

@@ -108,9 +108,13 @@ func (m *machine) prove(rt *rapid.T) {
 			f = live
 		}
 	}
+	wanted := m.ref.tasks[f.Task].pause.wanted
+	m.proves(f, rapid.SampledFrom([]bool{wanted, wanted, true, false}).Draw(rt, "stands still"))
+}
+
+func (m *machine) proves(f backlog.Fence, on bool) {
 	t := m.ref.tasks[f.Task]
 	p := &t.pause
-	on := rapid.SampledFrom([]bool{p.wanted, p.wanted, true, false}).Draw(rt, "stands still")
 
 	held, err := m.backlog.MarkPaused(m.Context(), backlog.PauseRun{Fence: f, Paused: on})
 

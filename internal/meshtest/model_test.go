@@ -22,7 +22,8 @@ import (
 // model does. Once everything has come through, both tell the same end of each task.
 func TestModelOfHubAndSpoke(t *testing.T) {
 	t.Parallel()
-	storetest.Histories(6, 100)
+	histories := scale.Larger(t, "SPAWNMESH_MODEL_CHECKS", 6, allMoves)
+	storetest.Histories(histories, 100)
 	seen := map[string]int{}
 	var first sync.Once
 	rapid.Check(t, func(rt *rapid.T) {
@@ -33,11 +34,11 @@ func TestModelOfHubAndSpoke(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){"": m.agree, "order": m.order, "kill": m.kill, "claim": m.claim, "claim more": m.claim, "start": m.start, "start more": m.start,
 			"end": m.end, "end more": m.end, "ripen": m.ripen, "expire": m.expire,
 			"pause": m.orderPause, "pause more": m.orderPause, "prove a pause": m.prove, "prove more": m.prove,
-			"ask": m.ask, "ask more": m.ask, "answer": m.answer, "answer more": m.answer, "answer at the host": m.answerHere, "withdraw": m.withdraw, "lapse": m.lapse, "by hand": m.byHand,
+			"ask": m.ask, "ask more": m.ask, "answer": m.answer, "answer more": m.answer, "answer at the host": m.answerHere, "withdraw": m.withdraw, "lapse": m.lapse, "by hand": m.byHand, "interfere": m.interfere,
 			"to the spoke": m.toSpoke, "more to the spoke": m.toSpoke, "to the hub": m.toHub, "more to the hub": m.toHub})
 		m.settle()
 	})
-	if scale.Of(t, "SPAWNMESH_MODEL_CHECKS", 6) < allMoves {
+	if histories < allMoves {
 		return
 	}
 	var missing, unexpected []string
@@ -124,7 +125,10 @@ func (m *machine) task(rt *rapid.T) string {
 }
 
 func (m *machine) kill(rt *rapid.T) {
-	id, cancel := m.task(rt), rapid.SampledFrom([]string{"", commands.CancelNow, commands.CancelAfter}).Draw(rt, "cancel")
+	m.killAs(m.task(rt), rapid.SampledFrom([]string{"", commands.CancelNow, commands.CancelAfter}).Draw(rt, "cancel"))
+}
+
+func (m *machine) killAs(id, cancel string) {
 	sent, err := m.Hub.DB.OrderKill(m.Context(), commands.Kill{Task: id, Reason: "enough", GraceMS: 1000, Cancel: cancel}, time.Hour, "test")
 	require.NoError(m, err)
 	require.Equal(m, !m.ref.tasks[id].hub.Terminal(), sent)
