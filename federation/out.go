@@ -2,6 +2,7 @@ package federation
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -59,12 +60,22 @@ func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
 		x.holder = holder
 		x.cursor.Restart()
 	}
-	out, err := x.cursor.Next(ctx)
-	if err == nil && len(out) == 0 {
-		out, err = x.cursor.Again(ctx)
+	again, err := x.cursor.Again(ctx) // first: a connection on which something new always waits would send nothing again
+	if err == nil {
+		_, err = x.send(ctx, again)
 	}
-	if err != nil || len(out) == 0 {
-		return 0, err
+	out, failed := x.cursor.Next(ctx)
+	if failed != nil {
+		return 0, errors.Join(err, failed)
+	}
+	sent, failed := x.send(ctx, out)
+	return sent, errors.Join(err, failed)
+}
+
+// send returns how many of the messages were taken. Those that a clock which was ahead has sealed are sealed again, and come from the cursor anew.
+func (x *Exchange) send(ctx context.Context, out []store.Outgoing) (int, error) {
+	if len(out) == 0 {
+		return 0, nil
 	}
 	if slices.ContainsFunc(out, func(o store.Outgoing) bool { return o.Ahead }) {
 		x.cursor.Reseal(out)

@@ -83,6 +83,11 @@ func TestAProgramWithoutAPathWaitsForItsDisk(t *testing.T) {
 			if patience == 0 {
 				require.False(t, m.Agent(t, task).State.Terminal())
 				mend()
+				for n := 0; n < 60 && !m.Agent(t, task).State.Terminal(); n++ { // its connection is never silent meanwhile
+					m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/true"}}})
+					time.Sleep(time.Second)
+				}
+				require.True(t, m.Agent(t, task).State.Terminal(), "what was left does not come again while its connection has something to say")
 			} else {
 				m.Turn(t, "cellar", "resume")
 				v := m.Wait(t, named)

@@ -18,13 +18,15 @@ type handVerb struct {
 	by   commands.Trigger
 }
 
+var (
+	blocking   = handVerb{"block", (*backlog.Workspace).Block, commands.Blocked, commands.ByBlock}
+	unblocking = handVerb{"unblock", (*backlog.Workspace).Unblock, commands.Queued, commands.ByUnblock}
+)
+
 var handVerbs = []handVerb{
 	{"complete", (*backlog.Workspace).Complete, commands.Completed, commands.ByOperator},
 	{"fail", (*backlog.Workspace).Fail, commands.Failed, commands.ByFailure},
-	{"block", (*backlog.Workspace).Block, commands.Blocked, commands.ByBlock},
-	{"block", (*backlog.Workspace).Block, commands.Blocked, commands.ByBlock},
-	{"unblock", (*backlog.Workspace).Unblock, commands.Queued, commands.ByUnblock},
-	{"unblock", (*backlog.Workspace).Unblock, commands.Queued, commands.ByUnblock},
+	blocking, blocking, unblocking, unblocking,
 }
 
 // byHand lets the host do something to some task. What is held is its agent's.
@@ -57,45 +59,10 @@ func (m *machine) hand(id string, v handVerb) {
 	m.say()
 }
 
-// interfere blocks, kills, times out or lets go on what waits for an answer or stands still: few tasks do, and what comes to any task seldom comes to those.
-func (m *machine) interfere(rt *rapid.T) {
-	var waiting, held []string
-	for _, id := range m.ids {
-		switch t := m.ref.tasks[id]; {
-		case t.state == commands.AwaitingInput && !t.leased:
-			waiting = append(waiting, id)
-		case t.leased && (t.state == commands.AwaitingInput || t.state == commands.Paused):
-			held = append(held, id)
-		}
-	}
-	if len(waiting) == 0 || len(held) > 0 && rapid.Bool().Draw(rt, "held") {
-		waiting = held
-	}
-	if len(waiting) == 0 {
-		rt.Skip("nothing waits")
-	}
-	id := rapid.SampledFrom(waiting).Draw(rt, "of those that wait")
-	t := m.ref.tasks[id]
-	f := backlog.Fence{Task: id, Attempt: t.attempt, Epoch: t.epoch}
-	switch how := rapid.IntRange(0, 3).Draw(rt, "how"); {
-	case how == 0:
-		m.killAs(id, "")
-		m.carryToSpoke(m.orders[len(m.orders)-1:])
-	case how == 1 && t.leased && t.state == commands.Paused:
-		m.pauses(id, false)
-		m.carryToSpoke(m.orders[len(m.orders)-1:])
-		m.proves(f, t.pause.wanted)
-	case t.leased:
-		m.endAs(f, commands.TimedOut)
-	default:
-		m.hand(id, handVerbs[2])
-	}
-}
-
 func (m *machine) unblockAll() {
 	for _, id := range m.ids {
 		if m.ref.tasks[id].state == commands.Blocked {
-			m.hand(id, handVerbs[len(handVerbs)-1])
+			m.hand(id, unblocking)
 		}
 	}
 }

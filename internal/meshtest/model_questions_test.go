@@ -99,7 +99,10 @@ func (t *refTask) hear(tb testing.TB, m *store.Incoming) {
 
 // ask lets the agent of some fence ask a question, for the first time or once more.
 func (m *machine) ask(rt *rapid.T) {
-	f, key := m.fence(rt), rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
+	m.askAs(m.fence(rt), rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key"))
+}
+
+func (m *machine) askAs(f backlog.Fence, key string) {
 	t := m.ref.tasks[f.Task]
 	inquiry := backlog.Inquiry{Key: key, What: commands.Question{Text: "may I?"}, For: time.Hour}
 	if key == "a" {

@@ -30,11 +30,11 @@ func TestModelOfHubAndSpoke(t *testing.T) {
 		tb := &carrier{TB: t, rt: rt, first: &first}
 		defer tb.cleanup()
 		m := &machine{carrier: tb, pair: newPair(tb), ref: reference{tasks: map[string]*refTask{}}, seen: seen}
-		m.order(rt)
+		m.open(rt)
 		rt.Repeat(map[string]func(*rapid.T){"": m.agree, "order": m.order, "kill": m.kill, "claim": m.claim, "claim more": m.claim, "start": m.start, "start more": m.start,
 			"end": m.end, "end more": m.end, "ripen": m.ripen, "expire": m.expire,
 			"pause": m.orderPause, "pause more": m.orderPause, "prove a pause": m.prove, "prove more": m.prove,
-			"ask": m.ask, "ask more": m.ask, "answer": m.answer, "answer more": m.answer, "answer at the host": m.answerHere, "withdraw": m.withdraw, "lapse": m.lapse, "by hand": m.byHand, "interfere": m.interfere,
+			"ask": m.ask, "ask more": m.ask, "answer": m.answer, "answer more": m.answer, "answer at the host": m.answerHere, "withdraw": m.withdraw, "lapse": m.lapse, "by hand": m.byHand,
 			"to the spoke": m.toSpoke, "more to the spoke": m.toSpoke, "to the hub": m.toHub, "more to the hub": m.toHub})
 		m.settle()
 	})
@@ -102,7 +102,10 @@ type machine struct {
 }
 
 func (m *machine) order(rt *rapid.T) {
-	retries, rerun := rapid.IntRange(0, 2).Draw(rt, "retries"), rapid.Bool().Draw(rt, "rerun")
+	m.orderAs(rapid.IntRange(0, 2).Draw(rt, "retries"), rapid.Bool().Draw(rt, "rerun"))
+}
+
+func (m *machine) orderAs(retries int, rerun bool) {
 	id := m.pair.Order(m, func(o *store.SpawnOrder) {
 		o.Spawn.MaxRetries = retries
 		if rerun {
@@ -112,6 +115,45 @@ func (m *machine) order(rt *rapid.T) {
 	})
 	m.ids, m.ref.tasks[id].command = append(m.ids, id), m.Mirror(m, id).Command
 	m.say()
+}
+
+// open orders the first task of a history, and may lead it where random steps seldom lead one.
+func (m *machine) open(rt *rapid.T) {
+	way := rapid.SampledFrom([]string{"none", "blocked while it waits", "killed while it waits", "goes on", "times out while it stands still"}).Draw(rt, "opening")
+	if way == "none" {
+		m.order(rt)
+		return
+	}
+	m.orderAs(2, true)
+	m.carryToSpoke(m.orders)
+	m.claims(1)
+	id, f := m.ids[0], m.fences[0]
+	m.startAs(f)
+	m.agree(nil)
+	switch way {
+	case "blocked while it waits", "killed while it waits":
+		m.askAs(f, "a")
+		m.endAs(f, commands.Interrupted)
+	default:
+		m.pauses(id, true)
+		m.carryToSpoke(m.orders)
+		m.proves(f, true)
+	}
+	m.agree(nil)
+	switch way {
+	case "blocked while it waits":
+		m.hand(id, blocking)
+	case "killed while it waits":
+		m.killAs(id, "")
+		m.carryToSpoke(m.orders)
+	case "goes on":
+		m.pauses(id, false)
+		m.carryToSpoke(m.orders)
+		m.proves(f, false)
+	default:
+		m.endAs(f, commands.TimedOut)
+	}
+	m.agree(nil)
 }
 
 // say puts on the line what either side has to say.
@@ -203,7 +245,10 @@ func (m *machine) fence(rt *rapid.T) backlog.Fence {
 }
 
 func (m *machine) start(rt *rapid.T) {
-	f := m.fence(rt)
+	m.startAs(m.fence(rt))
+}
+
+func (m *machine) startAs(f backlog.Fence) {
 	t := m.ref.tasks[f.Task]
 	held, err := m.backlog.Record(m.Context(), []backlog.Progress{{Start: &backlog.Start{Fence: f, Pid: 1, BootID: "b"}}})
 	require.NoError(m, err)
@@ -273,7 +318,7 @@ func (m *machine) agree(*rapid.T) {
 		t := m.ref.tasks[id]
 		require.Equal(m, t.stands(), theirs[id], "task %d at the spoke", t.order)
 		if was := t.was; was != "" && was != t.state {
-			over := t.state == commands.Paused && listed(was, commands.Queued) // an attempt that is over was to stand still: its task is queued between the two
+			over := t.state == commands.Paused && listed(was, commands.Queued)         // an attempt that is over was to stand still: its task is queued between the two
 			over = over || was == commands.Paused && t.state == commands.AwaitingInput // it asked while it was made to stand still (decision 37)
 			require.True(m, listed(was, t.state) || over, "the table has no move from %s to %s", was, t.state)
 			m.seen[string(was)+">"+string(t.state)]++
