@@ -75,6 +75,7 @@ func (s *Spoke) judgeNamed(ctx context.Context, m *store.Incoming, rules *policy
 		s.sayUnmet(ctx, err)
 	}
 	if known, err := s.backlog.Known(ctx, m.Conn, spawn.Task); err == nil && known {
+		s.left.judged(m.Conn, m.Header.ID)
 		m.Policy = "" // this one did not decide
 		return nil
 	}

@@ -28,6 +28,9 @@ func TestAKnownOrderWaitsForNoFaultOfTheHost(t *testing.T) {
 
 		require.Equal(t, later, m.Later != nil)
 		require.Equal(t, later, refused != nil)
+		s.left.leave(m.Conn, m.Header.ID, task, time.Now())
+		judge(task)
+		require.Equal(t, later, s.left.since[m.Conn][m.Header.ID] != leftOrder{}, "what is known is left no more")
 	}
 }
 
@@ -90,12 +93,22 @@ func TestAnOrderThatCannotBeJudgedIsLeftForAWhile(t *testing.T) {
 	require.Equal(t, "too many open files", m.Aside)
 	require.Empty(t, m.Policy, "none has decided")
 
-	for i := range maxLeft - 1 {
-		require.True(t, s.left.leave(conn, strconv.Itoa(i), "", now))
+	for i := range maxLeft {
+		require.True(t, s.left.leave(conn, strconv.Itoa(i), "", now), "one that was refused counts no more")
 	}
 	require.False(t, s.left.leave(conn, "one more", "", now))
 	require.True(t, s.left.leave("another hub", "one more", "", now))
-	require.True(t, s.left.leave(conn, "one more", "", now.Add(2*leftFor)), "the others come no more")
+	later := now
+	for i := maxLeft; i < maxKept-1; i++ {
+		if i%maxLeft == 0 {
+			later = later.Add(leaveFor)
+		}
+		require.True(t, s.left.leave(conn, strconv.Itoa(i), "", later), "those before are left no more")
+	}
+	later = later.Add(leaveFor)
+	require.False(t, s.left.leave(conn, "one more", "", later), "no more is remembered")
+	require.False(t, s.left.leave(conn, "0", "", later), "it was refused")
+	require.True(t, s.left.leave(conn, "one more", "", now.Add(3*leftFor)), "the others come no more")
 }
 
 // Its hub is told so while it is left, and of no task of another hub. How long that may be counts before it expires, too.

@@ -14,10 +14,12 @@ import (
 )
 
 // leaveFor is how long an order is left that this host cannot judge: its hub may have another spoke for it, and what it says of that order
-// meanwhile has no effect. maxLeft bounds what is remembered of a connection, and leftFor for how long: its orders come again before.
+// meanwhile has no effect. maxLeft bounds those of a connection that are left at once, maxKept what is remembered of it, and leftFor for how
+// long: its orders come again before.
 const (
 	leaveFor = time.Minute
 	maxLeft  = 1024
+	maxKept  = 8 * maxLeft
 	leftFor  = 10 * time.Minute
 )
 
@@ -32,7 +34,7 @@ type left struct {
 type leftOrder struct {
 	task string
 	at   time.Time // when it was left first
-	over bool      // it was refused, or is killed
+	over bool      // it was refused
 }
 
 // patience is how long an order is left.
@@ -55,14 +57,24 @@ func (l *left) leave(conn, order, task string, now time.Time) bool {
 	if len(orders) >= maxLeft {
 		maps.DeleteFunc(orders, func(_ string, first leftOrder) bool { return now.Sub(first.at) > leftFor })
 	}
-	if len(orders) >= maxLeft {
+	if len(orders) >= maxKept || l.waiting(orders, now) >= maxLeft {
 		return false
 	}
 	orders[order] = leftOrder{task: task, at: now}
 	return true
 }
 
-// judged forgets an order that is judged: it counts no more among those that are left.
+// waiting counts those of orders that are left still. One that was refused is remembered: it may come again.
+func (l *left) waiting(orders map[string]leftOrder, now time.Time) (n int) {
+	for _, o := range orders {
+		if !o.over && now.Sub(o.at) < l.patience() {
+			n++
+		}
+	}
+	return n
+}
+
+// judged forgets an order that is judged, or needs no judging: its task is known, or killed.
 func (l *left) judged(conn, order string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +112,7 @@ func (s *Spoke) unjudged(ctx context.Context, m *store.Incoming, named *policy.N
 	fault, now := withoutPath(named.Fault), time.Now()
 	m.Policy = ""
 	if killed, err := s.backlog.Killed(ctx, m.Conn, m.Task()); err == nil && killed {
-		s.left.end(m.Conn, m.Header.ID)
+		s.left.judged(m.Conn, m.Header.ID)
 		return nil
 	}
 	if now.Add(s.left.patience()).Before(time.UnixMilli(m.Header.Exp)) && s.left.leave(m.Conn, m.Header.ID, m.Task(), now) {
