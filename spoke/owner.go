@@ -2,7 +2,9 @@ package spoke
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,19 +23,23 @@ import (
 
 // ownerNote is the file among an attempt's control files that says which connection asked for it. It is written before
 // anything of the order is, and before the shim starts. So a directory without one is of an attempt that had got nothing of its order,
-// or of a spoke of before this note: it is anybody's who asks for its task, as it was then. So is one whose
-// agent has put something else there: it gives away no attempt but its own.
+// or of a spoke of before this note: it is anybody's who asks for its task, as it was then. So is one with
+// something else in its place: only an agent at isolation none can have put that there. A note that cannot be read is another's:
+// any agent with the user of the spoke can close it.
 const ownerNote = "connection"
 
 // anothers reports whether the directory of an attempt is another connection's than conn. The error is a fault of this
 // host: it cannot be told now.
 func anothers(attempt, conn string) (bool, error) {
 	raw, err := supervisor.ReadFile(ControlDir(attempt), ownerNote, 64)
-	if hostfault.Is(err) {
+	switch {
+	case hostfault.Is(err):
 		return false, fmt.Errorf("looking whose the directory of an attempt is: %w", err)
+	case err != nil:
+		return errors.Is(err, supervisor.ErrClosed) || !errors.Is(err, supervisor.ErrUnreadable), nil
 	}
 	owner := string(raw)
-	return err == nil && owner != conn && uuid.Validate(owner) == nil, nil
+	return owner != conn && uuid.Validate(owner) == nil, nil
 }
 
 // attemptsHere are the directories of the attempts of a task by their numbers. What no task comes to is left out: an agent that is not
@@ -41,6 +47,10 @@ func anothers(attempt, conn string) (bool, error) {
 func attemptsHere(dir, task string) (map[int]string, error) {
 	at, dirs := agentDir(dir, task), map[int]string{}
 	entries, err := os.ReadDir(at)
+	if errors.Is(err, fs.ErrPermission) {
+		supervisor.Reopen(at)
+		entries, err = os.ReadDir(at)
+	}
 	if hostfault.Is(err) {
 		return nil, fmt.Errorf("looking for attempts of a task: %w", err)
 	}

@@ -1,9 +1,13 @@
 package spoke
 
 import (
+	"bytes"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/uuid"
@@ -12,25 +16,52 @@ import (
 )
 
 // Only a note with the id of another connection keeps a directory from who asks for its task: one without a note is of a spoke of before the
-// note, and an agent that spoils its own keeps no spoke from adopting it.
+// note, and what only an agent at isolation none can put in its place keeps no spoke from adopting it. A note that is closed is read
+// all the same, as any agent with the user of the spoke can close it; one that cannot be read is another's.
 func TestWhoseADirectoryIs(t *testing.T) {
 	t.Parallel()
+	unprivileged(t, testWhoseADirectoryIs)
+}
+
+func testWhoseADirectoryIs(t *testing.T) {
 	own, other := uuid.NewString(), uuid.NewString()
-	for name, tt := range map[string]struct {
+	const cannot = "a note that this user cannot open"
+	note := func(owner string, closes ...string) func(note string) error {
+		return func(note string) error {
+			err := os.WriteFile(note, []byte(owner), 0o600)
+			for _, up := range closes {
+				err = errors.Join(err, os.Chmod(filepath.Join(note, up), 0))
+			}
+			return err
+		}
+	}
+	tests := map[string]struct {
 		make func(note string) error
 		last int
 	}{
-		"own":             {func(note string) error { return os.WriteFile(note, []byte(own), 0o600) }, 2},
-		"another's":       {func(note string) error { return os.WriteFile(note, []byte(other), 0o600) }, 0},
+		"own":             {note(own), 2},
+		"another's":       {note(other), 0},
 		"without a note":  {func(string) error { return nil }, 2},
-		"an empty note":   {func(note string) error { return os.WriteFile(note, nil, 0o600) }, 2},
-		"no id":           {func(note string) error { return os.WriteFile(note, []byte("nobody"), 0o600) }, 2},
-		"too long":        {func(note string) error { return os.WriteFile(note, []byte(strings.Repeat(other, 2)), 0o600) }, 2},
+		"an empty note":   {note(""), 2},
+		"no id":           {note("nobody"), 2},
+		"too long":        {note(strings.Repeat(other, 2)), 2},
 		"a directory":     {func(note string) error { return os.Mkdir(note, 0o700) }, 2},
 		"a link to an id": {func(note string) error { return os.Symlink(note+".of", note) }, 2},
-	} {
+
+		"own, closed":             {note(own, ""), 2},
+		"another's, closed":       {note(other, ""), 0},
+		"in closed control files": {note(other, ".."), 0},
+		"in a closed attempt":     {note(other, "../.."), 0},
+		"in a closed task":        {note(other, "../../.."), 0},
+		"own, all closed":         {note(own, "", "..", "../..", "../../.."), 2},
+		"another's, all closed":   {note(other, "", "..", "../..", "../../.."), 0},
+		cannot:                    {func(note string) error { return os.Rename(filepath.Join(os.Getenv("HOME"), rootsFile), note) }, 0},
+	}
+	if _, err := os.Stat(filepath.Join(os.Getenv("HOME"), rootsFile)); err != nil {
+		delete(tests, cannot)
+	}
+	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			dir, task := t.TempDir(), uuid.NewString()
 			at := filepath.Join(agentDir(dir, task), "2", controlDir)
 			require.NoError(t, os.MkdirAll(at, 0o700))
@@ -64,4 +95,29 @@ func TestAnAttemptThatCannotBeLookedForIsNotNone(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.Equal(t, map[bool]int{true: 2}[err == nil], last)
 	}
+}
+
+// rootsFile is a file in HOME that root has made, where the tests are root's.
+const rootsFile = "roots"
+
+// unprivileged runs body as a user that is not root: here, unless the tests are root's, and then in a process of its own.
+func unprivileged(t *testing.T, body func(t *testing.T)) {
+	t.Helper()
+	const nobody = 65534
+	if os.Geteuid() != 0 {
+		body(t)
+		return
+	}
+	home, err := os.MkdirTemp("", "nobody")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	require.NoError(t, os.WriteFile(filepath.Join(home, rootsFile), nil, 0o600))
+	require.NoError(t, os.Chown(home, nobody, nobody))
+	c := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
+	c.Dir, c.Env = home, []string{"TMPDIR=" + home, "HOME=" + home, "PATH=/usr/bin:/bin"}
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	require.NoError(t, c.Run(), "%s", &out)
+	require.Contains(t, out.String(), "--- PASS: "+t.Name())
 }

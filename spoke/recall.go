@@ -2,7 +2,10 @@ package spoke
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -185,7 +188,12 @@ func (s *Spoke) believe(ctx context.Context, r *run, x *supervisor.Exit) {
 	}
 }
 
+// exists reports whether something is at a path in the directory of a task. What an agent has closed for good counts as there.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
-	return err == nil
+	if errors.Is(err, fs.ErrPermission) {
+		supervisor.Reopen(filepath.Dir(path))
+		_, err = os.Lstat(path)
+	}
+	return err == nil || errors.Is(err, fs.ErrPermission)
 }

@@ -11,6 +11,12 @@ import (
 // Nothing of the agent may run.
 func RemoveAll(dir string) error { return attempt.RemoveAll(dir) }
 
+// Reopen gives a directory of an attempt, or of its task, back the permissions that an agent with the same user took away.
+func Reopen(dir string) { attempt.Reopen(dir) }
+
+// ErrClosed is an [ErrUnreadable]: a file may not be opened, and this process cannot change that.
+var ErrClosed = attempt.ErrClosed
+
 // ReadFile returns the file name of an attempt directory, and nothing where there
 // is none. Its agent may have put anything in its place: what is no regular file,
 // or has more than most bytes, is an error, and holds nobody up.

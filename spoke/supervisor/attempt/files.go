@@ -19,20 +19,26 @@ var ErrSpoilt = errors.New("nobody but the agent or its user has done that")
 // Spoilt is an ErrSpoilt that says what is wrong.
 func Spoilt(what string) error { return plain.Wrap(what, ErrSpoilt) }
 
+// ErrClosed is an ErrSpoilt: the file may not be opened, and neither its permissions nor those of its directory could be given back.
+var ErrClosed = Spoilt("it may not be opened")
+
 // OpenPlain opens a file of an attempt directory, which its agent may write to
 // as long as both have the same user: neither a link nor a pipe in the place of
-// the file leads or holds up the caller.
+// the file leads or holds up the caller. Landlock lets an agent change permissions wherever its user
+// may, also of what is another agent's: they are given back.
 func OpenPlain(name string, flags int) (*os.File, error) {
 	flags |= syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	f, err := os.OpenFile(name, flags, 0o600)
-	if errors.Is(err, fs.ErrPermission) && reopen(dirOf(name)) {
+	if errors.Is(err, fs.ErrPermission) {
+		Reopen(dirOf(name))
+		_ = os.Chmod(name, 0o600) // no link: that is another error
 		f, err = os.OpenFile(name, flags, 0o600)
 	}
 	switch {
 	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ETXTBSY):
 		return nil, Spoilt(name + " is not a regular file")
 	case errors.Is(err, fs.ErrPermission):
-		return nil, Spoilt(name + " may not be opened")
+		return nil, plain.Wrap(name, ErrClosed)
 	case err != nil:
 		return nil, err
 	}
@@ -93,22 +99,24 @@ func Replace(dir, name string, write func(f *os.File) error) error {
 	return syncDir(dir)
 }
 
-// reopen gives a directory back the permissions that its agent took away, and
-// reports whether that was so. The shim is in the directory: its path leads
-// nowhere without them.
-func reopen(dir string) bool {
+// Reopen gives a directory of an attempt back the permissions that an agent took away, and
+// where it cannot be got to the two around it, which are of the attempt and of its task. The shim is in the
+// directory: its path leads nowhere without them.
+func Reopen(dir string) {
 	if dir == "." {
 		dir = "/proc/self/cwd"
 	}
-	if syscall.Access(dir, 7) == nil {
-		return false
+	reopen(dir, 3)
+}
+
+func reopen(dir string, levels int) {
+	if levels == 0 || syscall.Access(dir, 7) == nil {
+		return
 	}
-	err := os.Chmod(dir, 0o700)
-	if errors.Is(err, fs.ErrPermission) {
-		_ = os.Chmod(dirOf(dir), 0o700)
-		err = os.Chmod(dir, 0o700)
+	if errors.Is(os.Chmod(dir, 0o700), fs.ErrPermission) {
+		reopen(dirOf(dir), levels-1)
+		_ = os.Chmod(dir, 0o700)
 	}
-	return err == nil
 }
 
 // RemoveAll removes path with all below it, also out of directories that the
@@ -118,7 +126,7 @@ func RemoveAll(path string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	reopen(dirOf(path))
+	Reopen(dirOf(path))
 	open(path)
 	return os.RemoveAll(path)
 }
