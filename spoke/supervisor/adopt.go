@@ -41,13 +41,13 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 	}
 	// In a directory that its agent has closed the attempt ends all the same.
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrPermission) {
-		return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
+		return nil, nil, fmt.Errorf("adopting %s: %w", dir, known.saved().endTree(err))
 	}
 	const pause = 10 * time.Millisecond
 	for begin, tried := time.Now(), false; ; tried = true {
 		saved, err := readSpec(dir, known)
 		if err != nil {
-			return nil, nil, fmt.Errorf("adopting %s: %w", dir, err)
+			return nil, nil, fmt.Errorf("adopting %s: %w", dir, saved.endTree(err))
 		}
 		agent, exit, err := look(ctx, dir, saved, tried && time.Since(begin) > patience)
 		if err != nil {
@@ -70,7 +70,7 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, *Exit, error) {
 	lock, err := attempt.TakeLock(dir)
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
-		return nil, nil, err
+		return nil, nil, saved.endTree(err)
 	}
 	if lock == nil && err == nil && !late && !saved.shimGone() {
 		w, shim, run, err := call(ctx, dir, saved)
@@ -95,9 +95,10 @@ func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, 
 // conclude ends an attempt that has no shim, or whose shim is to end. The lock is that
 // of the directory, if it was free; damage says that it is no file any more. Where
 // neither is so some process has it: of the tree, which waited for it, or any other
-// that the agent has started. None of them keeps the attempt from ending.
+// that the agent has started. None of them keeps the attempt from ending. Any other damage is a fault of this host: the
+// end is not proven, but what lives is ended.
 func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, damage error) (Exit, error) {
-	if lock == nil && damage == nil {
+	if lock == nil && !errors.Is(damage, attempt.ErrSpoilt) {
 		if err := clearRemains(saved, &Exit{}); err != nil {
 			return Exit{}, err
 		}
@@ -120,7 +121,7 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
-		return Exit{}, err
+		return Exit{}, cmp.Or(clearRemains(saved, &Exit{}), err)
 	}
 	recorded, odd := saved.seen.sift(recorded)
 	damage = errors.Join(damage, err, odd)
@@ -128,9 +129,7 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 	if whole && damage == nil && !remains(saved) {
 		return *recorded, nil
 	}
-	if err := attempt.Bury(dir); err != nil {
-		return Exit{}, err
-	}
+	unburied := attempt.Bury(dir) // nothing of the attempt lives for it, as where the disk is full
 	e := Exit{Outcome: NeverStarted, Code: -1, Reason: "no shim started the agent"}
 	if _, err := os.Lstat(filepath.Join(dir, string(Stderr))); saved.seen.began || saved.seen.broken || !errors.Is(err, fs.ErrNotExist) {
 		e.Outcome, e.Reason = Lost, "the shim ended without a record"
@@ -145,6 +144,9 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 			_ = attempt.WriteRecord(dir, e) // for a later process, which without it finds out the same
 		}
 		return e, err
+	}
+	if unburied != nil {
+		return Exit{}, unburied
 	}
 	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
 		most := saved.Longest()
@@ -166,6 +168,14 @@ func remains(saved savedSpec) bool {
 	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
 	left, err := saved.tree(group).Survivors()
 	return err != nil || len(left) > 0 || group.Populated()
+}
+
+// endTree ends what is left of an attempt whose shim on record is known to be dead, where err keeps its end from being proven.
+func (saved savedSpec) endTree(err error) error {
+	if !saved.shimGone() {
+		return err
+	}
+	return cmp.Or(clearRemains(saved, &Exit{}), err)
 }
 
 // clearRemains ends the shim, should it live, and what it left behind. With an [*Incomplete] some of

@@ -50,8 +50,7 @@ func (a *Agent) follow(ctx context.Context) {
 // is nothing more to follow: nothing of the attempt is left, or Close was
 // called.
 func (a *Agent) reconnect(ctx context.Context) bool {
-	for ctx.Err() == nil {
-		pause := 20 * time.Millisecond
+	for pause := 20 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, time.Second) {
 		exit, err := a.settle(ctx)
 		if exit != nil {
 			a.finish(*exit)
@@ -83,15 +82,13 @@ func endRemoved(saved savedSpec) (Exit, error) {
 
 // settle returns the exit once the shim is gone, which its lock shows or the kernel,
 // and nothing that it left behind is alive. An error means that this is not
-// proven; without exit and error the shim is alive.
+// proven; without exit and error the shim is alive. Where a fault of this host keeps the lock from being looked at
+// what a dead shim left behind is ended all the same.
 func (a *Agent) settle(ctx context.Context) (*Exit, error) {
 	lock, err := attempt.TakeLock(a.dir)
 	removed := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !removed && !errors.Is(err, attempt.ErrSpoilt) {
+	if lock == nil && !removed && !errors.Is(err, attempt.ErrSpoilt) && !a.shimDead() {
 		return nil, err
-	}
-	if lock == nil && err == nil && !a.shimDead() {
-		return nil, nil
 	}
 	_ = a.shim.Kill() // it lives only if its agent replaced the lock
 	saved := a.saved

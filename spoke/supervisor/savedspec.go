@@ -93,16 +93,21 @@ func saveSpec(dir string, spec Spec) (savedSpec, error) {
 	return saved, nil
 }
 
+// saved is what is known without the directory.
+func (known Known) saved() savedSpec {
+	return savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap, Confine: attempt.Confine{User: known.User}}}, bootID: known.BootID, shim: known.Shim, former: known.Former,
+		seen: witness{began: known.Began || known.Found, killed: known.Killed, over: known.Over, broken: known.Found}}
+}
+
 // readSpec returns what is known, with its token, which is empty when
 // there is no whole spec.json. The file is complete before a shim starts; but its
 // agent may have changed it since.
 func readSpec(dir string, known Known) (savedSpec, error) {
+	saved := known.saved()
 	b, err := attempt.ReadPlain(filepath.Join(dir, attempt.SpecFile), attempt.MaxAttempt)
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
-		return savedSpec{}, fmt.Errorf("reading the spec: %w", err)
+		return saved, fmt.Errorf("reading the spec: %w", err)
 	}
-	saved := savedSpec{Attempt: attempt.Attempt{Spec: Spec{Marker: known.Marker, Timeout: known.Timeout, OutputCap: known.OutputCap, Confine: attempt.Confine{User: known.User}}}, bootID: known.BootID, shim: known.Shim, former: known.Former,
-		seen: witness{began: known.Began || known.Found, killed: known.Killed, over: known.Over, broken: known.Found}}
 	var kept struct {
 		Token string `json:"token"`
 	}

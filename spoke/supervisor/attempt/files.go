@@ -19,7 +19,8 @@ var ErrSpoilt = errors.New("nobody but the agent or its user has done that")
 // Spoilt is an ErrSpoilt that says what is wrong.
 func Spoilt(what string) error { return plain.Wrap(what, ErrSpoilt) }
 
-// ErrClosed is an ErrSpoilt: the file may not be opened, and neither its permissions nor those of its directory could be given back.
+// ErrClosed is an ErrSpoilt: the file may not be opened, and neither its permissions nor those of its directory could be given back; or
+// somebody has a lease on it.
 var ErrClosed = Spoilt("it may not be opened")
 
 // OpenPlain opens a file of an attempt directory, which its agent may write to
@@ -37,7 +38,7 @@ func OpenPlain(name string, flags int) (*os.File, error) {
 	switch {
 	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ETXTBSY):
 		return nil, Spoilt(name + " is not a regular file")
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EAGAIN): // EAGAIN: somebody has a lease on it
 		return nil, plain.Wrap(name, ErrClosed)
 	case err != nil:
 		return nil, err
