@@ -45,3 +45,35 @@ func TestASpokeComesBackToBrokenDirectories(t *testing.T) {
 	require.Contains(t, s.Log.String(), "policy has more than 64 bytes")
 	m.Check(t)
 }
+
+// The attempt of an agent that has put something else in the place of its directory ends when its spoke comes back: no place for an agent is
+// taken for good.
+func TestASpokeComesBackToWhatIsNoDirectory(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s, tasks := m.Spokes["attic"], map[string]string{}
+	for name, what := range map[string]string{
+		"a file":                      `cd ../..; mv 1 x; : >1`,
+		"a link to nowhere":           `cd ../..; mv 1 x; ln -s /nowhere 1`,
+		"a link to itself":            `cd ../..; mv 1 x; ln -s 1 1`,
+		"a file in place of its task": `cd ../../..; mv "$SPAWNMESH_TASK" "x$SPAWNMESH_TASK"; : >"$SPAWNMESH_TASK"`,
+	} {
+		tasks[name] = m.Spawn(t, "attic", "sh", "-c", what+`; sleep 600`)
+	}
+	for name, task := range tasks {
+		m.Await(t, task, commands.Running)
+		meshtest.Await(t, "what it does: "+name, func() bool {
+			info, err := os.Stat(filepath.Join(s.Dir, "agents", task, "1"))
+			return err != nil || !info.IsDir()
+		})
+	}
+	m.Stop(t, "attic")
+
+	m.Start(t, "attic")
+
+	for name, task := range tasks {
+		v := m.Wait(t, task)
+		require.Equal(t, []any{commands.Failed, commands.ExecutorDied}, []any{v.State, v.Reason}, "%s: %s", name, v.Sentence())
+	}
+	m.Check(t)
+}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -292,10 +290,6 @@ func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervis
 }
 
 func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit, error) {
-	// The attempt may have been claimed and no more.
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("making the attempt's directory: %w", err)
-	}
 	_, killed, err := s.backlog.PendingKill(ctx, r.fence.Task)
 	if err != nil {
 		return nil, nil, err

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
@@ -39,8 +40,7 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 	if !attempt.ValidMarker(known.Marker) {
 		return nil, nil, fmt.Errorf("adopting %s: its marker %q is not 32 lower-case hexadecimal digits", dir, known.Marker)
 	}
-	// In a directory that its agent has closed the attempt ends all the same.
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrPermission) {
+	if err := makeDir(dir); err != nil {
 		return nil, nil, fmt.Errorf("adopting %s: %w", dir, known.saved().endTree(err))
 	}
 	const pause = 10 * time.Millisecond
@@ -64,11 +64,31 @@ func adoptWithin(ctx context.Context, dir string, known Known, patience time.Dur
 	}
 }
 
+// makeDir makes the directory of an attempt that may have been claimed and no more, and those around it. An agent may have closed
+// them, which is undone, or have put something else in their place: the attempt ends all the same. The error is another one.
+func makeDir(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if errors.Is(err, fs.ErrPermission) {
+		attempt.Reopen(dir)
+		err = os.MkdirAll(dir, 0o700)
+	}
+	for _, spoilt := range []error{fs.ErrPermission, fs.ErrExist, syscall.ENOTDIR, syscall.ELOOP} {
+		if errors.Is(err, spoilt) {
+			return nil
+		}
+	}
+	return err
+}
+
 // look returns nothing at all when the shim is between two states: it does
 // not listen yet, or does no longer and still has the lock. With late it has been so
 // for too long.
 func look(ctx context.Context, dir string, saved savedSpec, late bool) (*Agent, *Exit, error) {
 	lock, err := attempt.TakeLock(dir)
+	if errors.Is(err, fs.ErrNotExist) { // a link to nowhere is in its place
+		exit, err := endRemoved(saved)
+		return nil, &exit, err
+	}
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
 		return nil, nil, saved.endTree(err)
 	}

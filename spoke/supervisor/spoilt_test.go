@@ -149,6 +149,31 @@ func TestClosedDirectories(t *testing.T) {
 	})
 }
 
+// An agent that closes its directory, or one around it, is adopted all the same, and loses neither its output nor its end.
+func TestAdoptionInClosedDirectories(t *testing.T) {
+	t.Parallel()
+	unprivileged(t, func(t *testing.T) {
+		for name, up := range map[string]string{"the control files": "", "the attempt": "..", "the task": "../.."} {
+			t.Run(name, func(t *testing.T) {
+				dir := filepath.Join(t.TempDir(), "task", "1", "control")
+				require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o700))
+				a, child := detached(t, dir)
+				known := Known{Marker: a.Marker(), Shim: a.Shim(), Began: true}
+				require.NoError(t, a.Close())
+				require.NoError(t, os.Chmod(filepath.Join(dir, up), 0))
+
+				b, exit := adoptKnown(t, dir, known)
+
+				require.Nil(t, exit)
+				require.NoError(t, b.Kill(t.Context(), "enough", 0))
+				require.Equal(t, Killed, ended(t, b).Outcome)
+				require.NoError(t, b.Close())
+				require.False(t, alive(child))
+			})
+		}
+	})
+}
+
 // A record that no shim writes counts as none.
 func TestForgedRecords(t *testing.T) {
 	t.Parallel()
