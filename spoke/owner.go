@@ -107,8 +107,9 @@ func (s *Spoke) isOwn(ctx context.Context, r *run) bool {
 			s.output.Begun()
 			return true
 		case err == nil:
-			s.endAnothers(ctx, r)
-			return false
+			if err = s.endAnothers(ctx, r); err == nil {
+				return false
+			}
 		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
 		select {
@@ -121,10 +122,18 @@ func (s *Spoke) isOwn(ctx context.Context, r *run) bool {
 	}
 }
 
-// endAnothers ends an attempt whose directory is another connection's. Nothing is started, and nothing there is touched.
-func (s *Spoke) endAnothers(ctx context.Context, r *run) {
+// endAnothers ends an attempt whose directory is another connection's. Nothing is started, and nothing there is touched. In a database
+// that was never restored the row of an attempt outlives its agent: what has the marker is of this attempt, whose agent has made the
+// note another's before its start was recorded.
+func (s *Spoke) endAnothers(ctx context.Context, r *run) error {
+	if !s.backlog.Restored() {
+		if err := supervisor.End(s.marker(r.fence)); err != nil {
+			return fmt.Errorf("ending what is left of it: %w", err)
+		}
+	}
 	s.Log.WarnContext(ctx, "the directory of an attempt is that of a task of another connection with the same id; nothing is started, and nothing in it is touched",
 		"id", r.fence.Task, "attempt", r.fence.Attempt, "connection", s.board.Name(r.asker), "directory", r.dir)
 	s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.CouldNotStart, Why: commands.IDUsed,
 		Exit: commands.Exit{Code: -1, Error: "not started: this spoke has another task under this id; order it again with another id, or none"}})
+	return nil
 }

@@ -1,6 +1,7 @@
 package spoke_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
 
 // A hub that orders another hub's task by its id, where the spoke has lost the row of it with a restore, gets nothing of that task: neither
@@ -92,6 +94,30 @@ func TestAClaimFindsTheDirectoryOfAnotherHub(t *testing.T) {
 	require.Empty(t, said.Data)
 	require.True(t, said.End.Cut)
 	require.Equal(t, before, files(t, at))
+}
+
+// An agent whose start is not recorded yet and that makes its directory another connection's is ended when its spoke comes back.
+func TestAnAgentThatDisownsItself(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s, file := m.Spokes["attic"], filepath.Join(t.TempDir(), "pid")
+	task := m.Spawn(t, "attic", "sh", "-c", `setsid sleep 600 & printf %s "$1" >../control/connection; echo $! >"$0"; sleep 600`, file, meshtest.NewID())
+	m.Await(t, task, commands.Running)
+	var child int
+	meshtest.Await(t, "its child", func() bool {
+		raw, _ := os.ReadFile(file)
+		_, err := fmt.Sscan(string(raw), &child)
+		return err == nil
+	})
+	m.Stop(t, "attic")
+	s.Exec(t, `DELETE FROM sessions WHERE task = $1`, task)
+
+	m.Start(t, "attic")
+
+	v := m.Wait(t, task)
+	require.Equal(t, []any{commands.Unavailable, commands.IDUsed}, []any{v.State, v.Reason}, v.Sentence())
+	p, err := tree.ReadProcess(child)
+	require.True(t, err != nil || p.Gone(), "its child lives")
 }
 
 // A hub that recalls another hub's task, of which only the directory is left, is told what it is told of a task that was never here.

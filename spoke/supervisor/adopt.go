@@ -190,6 +190,10 @@ func remains(saved savedSpec) bool {
 	return err != nil || len(left) > 0 || group.Populated()
 }
 
+// End ends what is left of the attempt with a marker, and its shim. Of its directory nothing is read or changed. With an error some of it
+// may live: call it again later.
+func End(marker string) error { return clearRemains(Known{Marker: marker}.saved(), &Exit{}) }
+
 // endTree ends what is left of an attempt whose shim on record is known to be dead, where err keeps its end from being proven.
 func (saved savedSpec) endTree(err error) error {
 	if !saved.shimGone() {
