@@ -149,10 +149,11 @@ func runsFor(ctx context.Context, r *run, agent *supervisor.Agent, pause time.Du
 // startOf is the proof that the agent runs, or has run.
 func (s *Spoke) startOf(r *run, agent *supervisor.Agent, at time.Time) *backlog.Start {
 	start := &backlog.Start{Fence: r.fence, BootID: s.bootID, Policy: r.policy, Isolation: r.level, Overruns: s.overrunsAfter(r), Patience: s.OverrunPatience, At: at}
+	shim := r.shim
 	if agent != nil {
-		shim := agent.Shim()
-		start.Pid, start.Shim = agent.Pid(), backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
+		start.Pid, shim = agent.Pid(), agent.Shim()
 	}
+	start.Shim = backlog.Shim{Pid: shim.Pid, Start: int64(shim.Start), Cgroup: shim.Cgroup}
 	return start
 }
 

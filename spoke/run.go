@@ -55,6 +55,7 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 		return
 	}
 	if left, ok := errors.AsType[*supervisor.UnprovenError](err); ok {
+		r.shim = left.Shim
 		if r.begun = r.begun || left.Began; r.begun { // a later process knows that by the record alone
 			_, _ = s.progress.Submit(ctx, backlog.Progress{Start: s.startOf(r, nil, time.Time{}), Conn: r.asker})
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
@@ -138,6 +139,50 @@ func TestTheOwnerOfABorrowedSocketLives(t *testing.T) {
 	require.True(t, alive(owner.Process.Pid))
 	require.False(t, alive(a.Pid()))
 	require.False(t, alive(a.run.Shim))
+}
+
+// Of a start that cannot be proven the shim is known: whoever plays it is not taken for it, and keeps nobody waiting.
+func TestAnImpostorAfterAStartThatIsNotProven(t *testing.T) {
+	t.Parallel()
+	ownMounts(t, func(t *testing.T) {
+		for range 200 {
+			disk, marker := t.TempDir(), newMarker()
+			require.NoError(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "nr_inodes=60"))
+			t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+			dir := filepath.Join(disk, "attempt")
+			spec := sh(`kill -STOP $PPID; i=0; while touch "$0/../f$i"; do i=$((i+1)); done 2>/dev/null; kill -KILL $PPID; sleep 30`)
+			spec.Argv, spec.Marker, spec.NoCgroup = append(spec.Argv, dir), marker, true
+
+			a, err := Start(t.Context(), dir, spec)
+
+			for i := range 5 {
+				_ = os.Remove(filepath.Join(disk, fmt.Sprint("f", i)))
+			}
+			if err == nil { // the shim was faster
+				require.Equal(t, Lost, ended(t, a).Outcome)
+				continue
+			}
+			var left *UnprovenError
+			require.ErrorAs(t, err, &left)
+			require.NotZero(t, left.Shim.Pid)
+			_ = os.Remove(filepath.Join(dir, attempt.SocketFile))
+			impostor := exec.Command(os.Args[0], attempt.ShimArg, dir, marker, deafArg)
+			impostor.Env = []string{}
+			out, err := impostor.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, impostor.Start())
+			t.Cleanup(func() { _ = impostor.Process.Kill(); _ = impostor.Wait() })
+			_, err = fmt.Fscan(out, new(string))
+			require.NoError(t, err)
+
+			_, exit := adoptKnown(t, dir, Known{Marker: marker, Shim: left.Shim, Began: left.Began})
+
+			require.Equal(t, Lost, exit.Outcome)
+			require.ErrorContains(t, exit.Damage, "the lock is held by a process that is not the shim")
+			return
+		}
+		require.FailNow(t, "the shim was always faster")
+	})
 }
 
 // A spoke believes of a record what it does not know better.

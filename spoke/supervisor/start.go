@@ -32,6 +32,7 @@ func (e *BegunError) Error() string { return "starting the agent: " + e.Exit.Rea
 // process from looking, as a lack of open files. The attempt is not over, and its place stays taken.
 type UnprovenError struct {
 	Began bool // the agent may have begun, whatever its directory says
+	Shim  Shim // for [Known]: it has ended, and whoever plays it is not taken for it
 	Err   error
 }
 
@@ -132,7 +133,7 @@ func abandon(ctx context.Context, dir string, saved savedSpec, w *attempt.Conn, 
 		exit, unproven = conclude(ctx, dir, saved, lock, damage)
 	}
 	if err = errors.Join(err, unproven); err != nil {
-		return &UnprovenError{Began: !never, Err: fmt.Errorf("ending what was started in %s: %w", dir, err)}
+		return &UnprovenError{Began: !never, Shim: saved.shim, Err: fmt.Errorf("ending what was started in %s: %w", dir, err)}
 	}
 	if !never {
 		return &BegunError{exit}
