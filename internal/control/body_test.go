@@ -41,7 +41,7 @@ func rude(t *testing.T, bodyTime time.Duration, slow http.HandlerFunc) (dir stri
 // says sends text, with the key of the instance in dir, and reads the answer.
 func says(t *testing.T, dir, text string) (*http.Response, api.Problem) {
 	t.Helper()
-	return saysBare(t, dir, strings.Replace(text, "\r\n", "\r\n"+keyHeader+": "+readKey(dir)+"\r\n", 1))
+	return saysBare(t, dir, strings.Replace(text, "\r\n", "\r\n"+keyHeader+": "+keyOf(t, dir)+"\r\n", 1))
 }
 
 // saysBare sends text as it stands and reads the answer.

@@ -170,6 +170,9 @@ func (c *Client) unreachable(err error) error {
 	if c.remote != nil {
 		return c.remote.unreachable(c.where, err)
 	}
+	if said, ok := errors.AsType[*commands.Refused](err); ok { // there is no key to ask with
+		return said
+	}
 	if notRunning(err) {
 		return c.idle()
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
@@ -33,14 +35,49 @@ func makeKey(dir string) (key string, err error) {
 	return key, fsync.Replace(KeyFile(dir), []byte(keyHeader+": "+key+"\n"), 0o600)
 }
 
-// readKey reads the key of the instance in dir; "" where there is none for this user, as of an instance of an earlier version.
-func readKey(dir string) string {
-	raw, err := os.ReadFile(KeyFile(dir))
-	name, key, _ := strings.Cut(string(bytes.TrimSpace(raw)), ": ")
-	if err != nil || name != keyHeader || strings.ContainsAny(key, "\r\n") {
-		return ""
+// readKey reads the key of the instance in dir; "" where there is none for this user, as of an instance of an earlier version. Where agents
+// have the user of the instance something else may be in its place: that holds nobody up. The error says what to do.
+func readKey(dir string) (string, error) {
+	path := KeyFile(dir)
+	raw, err := readRegular(path, 256)
+	if err != nil && !isOwn(path) {
+		return "", nil // whoever is dialled says why this user gets in nowhere
 	}
-	return key
+	const restart = "stop the instance and start it again: it makes another one"
+	switch name, key, _ := strings.Cut(string(bytes.TrimSpace(raw)), ": "); {
+	case errors.Is(err, os.ErrPermission):
+		return "", commands.Refuse(commands.Forbidden, "the key of the instance, %s, is closed to its own user; nothing was asked", path).
+			Hinting("run: chmod 600 %s, or %s", path, restart)
+	case err != nil:
+		return "", commands.Refuse(commands.Forbidden, "the key of the instance cannot be read: %v; nothing was asked", err).Hinting("%s", restart)
+	case name != keyHeader || strings.ContainsAny(key, "\r\n"):
+		return "", commands.Refuse(commands.Forbidden, "%s does not hold the key of an instance; nothing was asked", path).Hinting("%s", restart)
+	default:
+		return key, nil
+	}
+}
+
+// isOwn reports whether something is at a path, and is this user's or anybody's for root.
+func isOwn(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (os.Geteuid() == 0 || int(s.Uid) == os.Geteuid())
+}
+
+// readRegular reads up to most bytes of a regular file. A link is none.
+func readRegular(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a regular file", path))
+	}
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // checkKey refuses a request without the key of the instance. What a process descends from is no proof: a child of an agent that
@@ -78,13 +115,19 @@ type keyed struct {
 
 // RoundTrip sends a request with the key, and again where the instance was started anew after the key was read.
 func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
-	key := readKey(k.dir)
+	key, err := readKey(k.dir)
+	if err != nil && Runs(r.Context(), k.dir) {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
 	resp, err := k.with(r, r.Body, key)
 	if err != nil || resp.StatusCode != http.StatusForbidden || r.Body != nil && r.GetBody == nil {
 		return resp, err
 	}
-	now := readKey(k.dir)
-	if now == key {
+	now, err := readKey(k.dir)
+	if err != nil || now == key {
 		return resp, nil
 	}
 	_ = resp.Body.Close() // it refuses the old key

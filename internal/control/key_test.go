@@ -12,7 +12,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,15 +40,23 @@ func TestTheDocumentNamesTheHeaderOfTheKey(t *testing.T) {
 	require.Equal(t, []string{"apiKey", "header", keyHeader}, []string{key.Type, key.In, key.Name})
 }
 
+// keyOf is the key of the instance in dir.
+func keyOf(t *testing.T, dir string) string {
+	t.Helper()
+	key, err := readKey(dir)
+	require.NoError(t, err)
+	return key
+}
+
 // Who is this user, and not below any shim, gets nothing without the key: a child of an agent that has ended its shim is just that.
 func TestWhoHasNoKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	serve(t, dir, http.HandlerFunc(echo))()
-	before := readKey(dir)
+	before := keyOf(t, dir)
 	require.Len(t, before, 64)
 	serve(t, dir, http.HandlerFunc(echo))
-	key := readKey(dir)
+	key := keyOf(t, dir)
 	require.NotEqual(t, before, key, "each start makes another one")
 	info, err := os.Stat(KeyFile(dir))
 	require.NoError(t, err)
@@ -74,6 +84,61 @@ func TestWhoHasNoKeyIsRefused(t *testing.T) {
 	resp, p := saysBare(t, dir, "GET /who HTTP/1.1\r\nHost: x\r\n\r\n")
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 	require.Equal(t, "stop the instance and start it again: it makes another one", p.Hint)
+}
+
+// What an agent with the user of the instance puts in the place of the key holds no command up, and says what to do. Where nothing runs that is said.
+func TestAKeyThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		make func(path string) error
+		says string
+	}{
+		"an endless one": {func(path string) error { return os.Symlink("/dev/zero", path) }, "the key of the instance cannot be read"},
+		"a pipe":         {func(path string) error { return syscall.Mkfifo(path, 0o600) }, "is not a regular file"},
+		"a directory":    {func(path string) error { return os.Mkdir(path, 0o700) }, "is not a regular file"},
+		"a long file":    {func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) }, "does not hold the key of an instance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			stop := serve(t, dir, http.HandlerFunc(echo))
+			require.NoError(t, os.Remove(KeyFile(dir)))
+			require.NoError(t, tt.make(KeyFile(dir)))
+
+			err := NewClient(dir).Do(t.Context(), "POST", "/who", map[string]string{"a": "b"}, nil)
+
+			refused, ok := errors.AsType[*commands.Refused](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, commands.Forbidden, refused.Code)
+			require.Contains(t, refused.Why, tt.says)
+			require.Contains(t, refused.Hint, "stop the instance and start it again")
+			require.False(t, refused.MayBeDone)
+			stop()
+			require.ErrorContains(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil), "no instance runs in")
+		})
+	}
+}
+
+// A key that its user has closed is named before anything is asked.
+func TestAKeyThatIsClosed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, err := makeKey(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(KeyFile(dir), 0))
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+	if os.Geteuid() == 0 { // root reads it all the same
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		require.NoError(t, syscall.Setfsuid(65534))
+		defer func() { _ = syscall.Setfsuid(0) }()
+	}
+
+	_, err = readKey(dir)
+
+	refused, ok := errors.AsType[*commands.Refused](err)
+	require.True(t, ok, "%v", err)
+	require.Contains(t, refused.Hint, "chmod 600 "+KeyFile(dir))
 }
 
 // A program of an earlier version sends no key, and is told that it is older.
@@ -167,7 +232,7 @@ func TestWhoIsRefusedIsHungUpOn(t *testing.T) {
 				c := dialled(t, who.agent, time.Hour)
 				head := "POST /who HTTP/1.1\r\nHost: x\r\n"
 				if who.keyed {
-					head += keyHeader + ": " + readKey(c.dir) + "\r\n"
+					head += keyHeader + ": " + keyOf(t, c.dir) + "\r\n"
 				}
 				_, err := io.WriteString(c, head+rest)
 				require.NoError(t, err)
@@ -188,7 +253,7 @@ func TestWhoIsRefusedIsHungUpOn(t *testing.T) {
 func TestAConnectionThatAsksNothingMoreIsClosed(t *testing.T) {
 	t.Parallel()
 	c := dialled(t, nil, 50*time.Millisecond)
-	_, err := fmt.Fprintf(c, "GET /who HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", keyHeader, readKey(c.dir))
+	_, err := fmt.Fprintf(c, "GET /who HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", keyHeader, keyOf(t, c.dir))
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(c.answers, nil)
 	require.NoError(t, err)
