@@ -42,7 +42,7 @@ var may = map[string]string{
 	"spoke/place":          "spoke/hostfault",
 	"spoke/policy":         "commands spoke/hostfault spoke/place spoke/runtime",
 	"spoke/runtime":        "spoke/hostfault spoke/place spoke/supervisor",
-	"spoke/supervisor":     "spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/shim spoke/supervisor/tree",
+	"spoke/supervisor":     "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/shim spoke/supervisor/tree",
 
 	"spoke/isolation/attack":   "",
 	"spoke/supervisor/attempt": "spoke/supervisor/plain",
@@ -50,7 +50,7 @@ var may = map[string]string{
 	"spoke/supervisor/disk":    "spoke/supervisor/plain",
 	"spoke/supervisor/plain":   "",
 	"spoke/supervisor/shim":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
-	"spoke/supervisor/tree":    "spoke/supervisor/attempt spoke/supervisor/plain",
+	"spoke/supervisor/tree":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/plain",
 
 	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/door spoke/policy spoke/supervisor store store/backlog store/postgres",
 	"scripts/fetchpg":  "",

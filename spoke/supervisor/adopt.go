@@ -185,7 +185,10 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 // remains reports whether something of an attempt with a record may live: the
 // record is the agent's if it has killed its shim.
 func remains(saved savedSpec) bool {
-	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	group, err := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	if err != nil {
+		return true
+	}
 	left, err := saved.tree(group).Survivors()
 	return err != nil || len(left) > 0 || group.Populated()
 }
@@ -214,7 +217,10 @@ func clearRemains(saved savedSpec, e *Exit) error {
 	if err := saved.killShim(); err != nil {
 		return err
 	}
-	group := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	group, err := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	if err != nil {
+		return err
+	}
 	t := saved.tree(group)
 	end := time.Now().Add(attempt.KillPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
@@ -227,7 +233,6 @@ func clearRemains(saved savedSpec, e *Exit) error {
 		}
 		time.Sleep(pause)
 	}
-	var err error
 	if e.Survivors, err = t.Survivors(); err != nil {
 		return err
 	}

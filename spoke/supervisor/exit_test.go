@@ -218,7 +218,9 @@ func TestFinishedAttemptsLeaveNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, Exited, ended(t, a).Outcome)
 		require.NoError(t, a.Close())
-		require.Nil(t, tree.FindGroup(a.Marker(), a.Shim().Cgroup))
+		group, err := tree.FindGroup(a.Marker(), a.Shim().Cgroup)
+		require.NoError(t, err)
+		require.Nil(t, group)
 	}
 	run() // what is kept once is kept now
 	children := func() int {

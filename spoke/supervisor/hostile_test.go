@@ -242,7 +242,9 @@ func TestForgedCgroup(t *testing.T) {
 	write(t, forged, "cgroup.events", "populated 0\n")
 	require.NoError(t, os.Symlink(forged, filepath.Join(dir, attempt.CgroupLink)))
 	saved.shim.Cgroup = forged // not even then
-	require.Nil(t, tree.FindGroup(saved.Marker, saved.shim.Cgroup))
+	group, err := tree.FindGroup(saved.Marker, saved.shim.Cgroup)
+	require.NoError(t, err)
+	require.Nil(t, group)
 
 	_, exit := adopt(t, dir)
 

@@ -72,9 +72,9 @@ func (saved savedSpec) otherBoot() bool {
 func (saved savedSpec) killShim() error {
 	var found []tree.Process
 	var unread error
-	if _, err := tree.EachProcess(func(p tree.Process) {
+	if _, err := tree.EachProcess(func(p tree.Process) error {
 		if p.Gone() || saved.shim.Pid == 0 && p.Pid <= 1 {
-			return
+			return nil
 		}
 		is, err := saved.isShim(p)
 		if is {
@@ -82,6 +82,7 @@ func (saved savedSpec) killShim() error {
 		} else if !tree.Ended(err) {
 			unread = cmp.Or(unread, err)
 		}
+		return nil
 	}); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func TestAShimThatCannotBeReadIsNoOther(t *testing.T) {
 	ownMounts(t, func(t *testing.T) {
 		a, _ := start(t, sh("sleep 300"))
 		require.True(t, inside(a.Pid()))
-		unreadable(t, a.run.Shim)
+		unreadable(t, a.run.Shim, "cmdline")
 
 		_, err := tree.AttemptOf(a.Pid())
 		agent, why := Inside(a.Pid())
@@ -124,12 +124,12 @@ func TestAShimThatCannotBeReadIsNoOther(t *testing.T) {
 	})
 }
 
-// unreadable has each read of the command line of a process fail until readable is called.
-func unreadable(t *testing.T, pid int) (readable func()) {
+// unreadable has each read of a file of /proc fail that is about a process, until readable is called.
+func unreadable(t *testing.T, pid int, name string) (readable func()) {
 	t.Helper()
-	line := filepath.Join("/proc", strconv.Itoa(pid), "cmdline")
-	require.NoError(t, unix.Mount("/proc/self/mem", line, "", unix.MS_BIND, "")) // its first byte is nowhere
-	readable = sync.OnceFunc(func() { require.NoError(t, unix.Unmount(line, unix.MNT_DETACH)) })
+	file := filepath.Join("/proc", strconv.Itoa(pid), name)
+	require.NoError(t, unix.Mount("/proc/self/mem", file, "", unix.MS_BIND, "")) // its first byte is nowhere
+	readable = sync.OnceFunc(func() { require.NoError(t, unix.Unmount(file, unix.MNT_DETACH)) })
 	t.Cleanup(readable)
 	return readable
 }
@@ -141,7 +141,7 @@ func TestAdoptionOfAShimThatCannotBeRead(t *testing.T) {
 		a, dir := start(t, sh("sleep 300"))
 		require.NoError(t, a.Close())
 		known := Known{Marker: a.Marker()}
-		readable := unreadable(t, a.run.Shim)
+		readable := unreadable(t, a.run.Shim, "cmdline")
 
 		_, exit, err := Adopt(t.Context(), dir, known)
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
@@ -91,7 +92,11 @@ func recordedOver(dir string) error {
 	if err != nil && !spoilt {
 		return err
 	}
-	if _, err := os.Lstat(filepath.Join(dir, attempt.SpecFile)); err == nil && !spoilt && (exit == nil || len(exit.Survivors) > 0) {
+	_, err = os.Lstat(filepath.Join(dir, attempt.SpecFile))
+	switch {
+	case hostfault.Is(err):
+		return err
+	case err == nil && !spoilt && (exit == nil || len(exit.Survivors) > 0):
 		return ErrRunning
 	}
 	return nil

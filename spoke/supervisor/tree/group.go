@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 )
@@ -73,20 +74,30 @@ func (c *Group) make() error {
 
 // FindGroup returns the group of the attempt with a marker: the one on record, or
 // the one of its marker in the places of this host. Nothing that its agent can write
-// to leads to it.
-func FindGroup(marker, onRecord string) *Group {
-	candidates, _ := places()
+// to leads to it. It is nil where there is none.
+func FindGroup(marker, onRecord string) (*Group, error) {
+	candidates, err := places()
+	if hostfault.Is(err) {
+		return nil, err
+	}
 	paths := []string{onRecord}
 	for _, place := range candidates {
 		paths = append(paths, plain.Join(place, marker))
 	}
 	for _, path := range paths {
 		var fs syscall.Statfs_t
-		if baseOf(path) == marker && syscall.Statfs(path, &fs) == nil && fs.Type == cgroup2Magic {
-			return &Group{path}
+		if baseOf(path) != marker {
+			continue
+		}
+		err := syscall.Statfs(path, &fs)
+		switch {
+		case hostfault.Is(err):
+			return nil, plain.Wrap("looking for cgroup "+path, err)
+		case err == nil && fs.Type == cgroup2Magic:
+			return &Group{path}, nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // Path is the path of the group, empty where there is none.

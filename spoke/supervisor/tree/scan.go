@@ -7,15 +7,17 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 )
 
-// EachProcess reads all of /proc, in the order of the pids. A process that ends
-// meanwhile is left out; the picture is exact when none did and none began. It
+// EachProcess reads all of /proc, in the order of the pids, until see returns an error. A process that ends
+// meanwhile is left out; the picture is exact when none did and none began. One that a fault of this host keeps
+// from being read is not taken for one that has ended: that is an error. It
 // reads a few entries at a time, so that the newest processes, which come
 // last, were listed a moment ago.
-func EachProcess(see func(Process)) (exact bool, err error) {
+func EachProcess(see func(Process) error) (exact bool, err error) {
 	before := lastPid()
 	dir, err := syscall.Open("/proc", syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,10 +43,14 @@ func EachProcess(see func(Process)) (exact bool, err error) {
 			if err != nil {
 				continue
 			}
-			if p, err := ReadProcess(pid); err == nil {
-				see(p)
+			p, err := ReadProcess(pid)
+			if err == nil {
+				err = see(p)
 			} else {
-				exact = false
+				exact, err = false, faultOnly(err)
+			}
+			if err != nil {
+				return false, plain.Wrap("looking at process "+name, err)
 			}
 		}
 	}
@@ -67,25 +73,33 @@ func lastPid() string {
 const maxEnviron = 8 << 20
 
 // HasMarker reports whether the process was executed with the marker in its
-// environment. A process of another user hides its environment and has none.
-func HasMarker(pid int, marker string) bool {
+// environment. A process of another user hides its environment and has none. An error is a fault of this host.
+func HasMarker(pid int, marker string) (bool, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
-		return false
+		return false, faultOnly(err)
 	}
 	defer f.Close()
 	env, err := io.ReadAll(io.LimitReader(f, maxEnviron))
 	if err != nil {
-		return false
+		return false, faultOnly(err)
 	}
 	entry := attempt.MarkerName + "=" + marker
 	for rest, found := string(env), true; found; {
 		var e string
 		if e, rest, found = plain.Cut(rest, "\x00"); e == entry {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
+}
+
+// faultOnly is err where that is a fault of this host, and nil where it says that a process has ended or is hidden.
+func faultOnly(err error) error {
+	if hostfault.Is(err) {
+		return err
+	}
+	return nil
 }
 
 // wchan names the kernel function a process waits in, empty when hidden.

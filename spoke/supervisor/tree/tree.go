@@ -86,14 +86,19 @@ func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
 			see(p)
 		}
 	}
-	exact, err = EachProcess(func(p Process) {
+	exact, err = EachProcess(func(p Process) (err error) {
 		all[p.Pid] = p
 		// Known ones count although they left the cgroup or changed their
 		// environment.
 		known, ok := t.signalled[p.Pid]
-		if in[p.Pid] || in[p.Parent] || ok && known.Start == p.Start || deep && !p.Gone() && t.marked(p.Pid) {
+		ours := in[p.Pid] || in[p.Parent] || ok && known.Start == p.Start
+		if !ours && deep && !p.Gone() {
+			ours, err = t.marked(p.Pid)
+		}
+		if ours {
 			met(p)
 		}
+		return err
 	})
 	for more := true; more; { // children with a smaller pid than their parent's
 		more = false
@@ -110,11 +115,18 @@ func (t *Tree) meet(deep bool, see func(Process)) (exact bool, err error) {
 // marked reports whether a process is of the tree by what it cannot put off, a user of its own,
 // or else by the marker in its environment. Whoever sees a shim knows its marker, so it counts
 // where the process has our user only: others could have theirs ended, and keep a kill from its end.
-func (t *Tree) marked(pid int) bool {
+func (t *Tree) marked(pid int) (bool, error) {
 	if t.user.ID != 0 {
 		return RunsAs(pid, t.user.ID)
 	}
-	return (RunsAs(pid, int64(os.Getuid())) || t.maybe(pid)) && HasMarker(pid, t.marker)
+	ours, err := RunsAs(pid, int64(os.Getuid()))
+	if err == nil && !ours {
+		ours, err = t.maybe(pid)
+	}
+	if err != nil || !ours {
+		return false, err
+	}
+	return HasMarker(pid, t.marker)
 }
 
 // Terminate asks the tree to end. CONT lets a stopped process see the TERM.
@@ -212,10 +224,15 @@ func (t *Tree) send(p Process, sig syscall.Signal) {
 func (t *Tree) Survivors() ([]attempt.Survivor, error) {
 	found, err := t.Find(true)
 	if err == nil && t.former != 0 {
-		_, err = EachProcess(func(p Process) {
-			if !p.Gone() && t.maybe(p.Pid) && !slices.ContainsFunc(found, func(f Process) bool { return f.Pid == p.Pid }) {
+		_, err = EachProcess(func(p Process) error {
+			if p.Gone() || slices.ContainsFunc(found, func(f Process) bool { return f.Pid == p.Pid }) {
+				return nil
+			}
+			may, err := t.maybe(p.Pid)
+			if may {
 				found = append(found, p)
 			}
+			return err
 		})
 	}
 	var left []attempt.Survivor

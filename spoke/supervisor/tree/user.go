@@ -27,7 +27,12 @@ func (t *Tree) Former(user int64) *Tree {
 	return t
 }
 
-func (t *Tree) maybe(pid int) bool { return t.former != 0 && RunsAs(pid, t.former) }
+func (t *Tree) maybe(pid int) (bool, error) {
+	if t.former == 0 {
+		return false, nil
+	}
+	return RunsAs(pid, t.former)
+}
 
 // EndUser ends all that runs as the user in one step of the kernel's, what is being forked
 // too. A thread of this process becomes the user by its effective id for that, and ends; its
@@ -125,29 +130,34 @@ func clearKeysAs(user attempt.User) error {
 // its ids.
 func RunningUsers(first, last int64) (map[int64]bool, error) {
 	running := map[int64]bool{}
-	_, err := EachProcess(func(p Process) {
+	_, err := EachProcess(func(p Process) error {
 		if p.Gone() {
-			return
+			return nil
 		}
-		for _, id := range usersOf(p.Pid) {
+		users, err := usersOf(p.Pid)
+		for _, id := range users {
 			if first <= id && id <= last {
 				running[id] = true
 			}
 		}
+		return err
 	})
 	return running, err
 }
 
-// RunsAs reports whether a process has a user as one of its ids.
-func RunsAs(pid int, user int64) bool { return slices.Contains(usersOf(pid), user) }
+// RunsAs reports whether a process has a user as one of its ids. An error is a fault of this host.
+func RunsAs(pid int, user int64) (bool, error) {
+	users, err := usersOf(pid)
+	return slices.Contains(users, user), err
+}
 
 // usersOf lists the real, effective, saved and file system user of a process, none when it is
-// gone.
-func usersOf(pid int) (users []int64) {
+// gone. An error is a fault of this host.
+func usersOf(pid int) (users []int64, err error) {
 	var buf [2048]byte
 	n, err := ReadSmall("/proc/"+strconv.Itoa(pid)+"/status", buf[:])
 	if err != nil {
-		return nil
+		return nil, faultOnly(err)
 	}
 	for _, line := range plain.Lines(string(buf[:n])) {
 		ids, ok := plain.CutPrefix(line, "Uid:")
@@ -161,5 +171,5 @@ func usersOf(pid int) (users []int64) {
 		}
 		break
 	}
-	return users
+	return users, nil
 }

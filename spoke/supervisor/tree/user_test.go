@@ -30,8 +30,11 @@ func TestAUserIsEndedInOneStep(t *testing.T) {
 	var line [3]byte
 	_, err = out.Read(line[:])
 	require.NoError(t, err)
-	require.True(t, RunsAs(c.Process.Pid, user.ID))
-	require.False(t, RunsAs(c.Process.Pid, user.Reaper))
+	for id, runs := range map[int64]bool{user.ID: true, user.Reaper: false} {
+		got, err := RunsAs(c.Process.Pid, id)
+		require.NoError(t, err)
+		require.Equal(t, runs, got)
+	}
 
 	t.Cleanup(func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) })
 	found, err := New("", 0, nil).As(user).Find(true)
