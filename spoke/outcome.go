@@ -45,8 +45,7 @@ func lasting(err error) bool {
 		return true
 	}
 	x, ok := errors.AsType[*supervisor.StartError](err)
-	fault, _ := runtime.OfHost(err)
-	return ok && !fault && x.Reason != supervisor.LeaseOver
+	return ok && !x.Reason.Passes()
 }
 
 // tryLater is the exit code of an agent that has met a limit of somebody else's, as of the provider of its model:
@@ -68,6 +67,9 @@ func outcomeOf(x supervisor.Exit) commands.Outcome {
 	case supervisor.Killed:
 		return commands.AttemptKilled
 	case supervisor.StartFailed:
+		if x.Failed.Passes() {
+			return commands.Released
+		}
 		return commands.CouldNotStart
 	case supervisor.Signalled, supervisor.Limited:
 		return commands.AttemptFailed

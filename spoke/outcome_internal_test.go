@@ -41,9 +41,11 @@ func TestWhatCouldNotStart(t *testing.T) {
 		end := couldNotStart(fmt.Errorf("an attempt: %w", &supervisor.StartError{Reason: reason, Text: "it did not"}))
 
 		require.Equal(t, want, end.Outcome, "%s", reason)
+		require.Equal(t, want, outcomeOf(supervisor.Exit{Outcome: supervisor.StartFailed, Failed: reason}), "as an earlier process would have said it: %s", reason)
 		require.Contains(t, end.Exit.Error, "it did not")
 	}
 	require.Equal(t, commands.CouldNotStart, couldNotStart(fmt.Errorf("an attempt: %w", &runtime.Refusal{Reason: runtime.BadEnv})).Outcome)
+	require.Equal(t, commands.CouldNotStart, outcomeOf(supervisor.Exit{Outcome: supervisor.StartFailed}), "of a shim that recorded no reason")
 	for _, err := range []error{errors.New("something else"), unix.EMFILE, unix.ENOSPC, unix.EIO, unix.EEXIST, unix.EACCES} { // wherever it is met: at the files of an attempt, at the door
 		end := couldNotStart(fmt.Errorf("noting the policy of an attempt: %w", &os.PathError{Op: "open", Path: "/x", Err: err}))
 

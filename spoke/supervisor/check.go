@@ -16,6 +16,7 @@ const (
 
 var (
 	signalForm = regexp.MustCompile(`^(SIG[A-Z0-9]{1,12})?$`)
+	failedForm = regexp.MustCompile(`^[a-z_]{0,32}$`)
 	digestForm = regexp.MustCompile(`^([0-9a-f]{64})?$`)
 	outcomes   = []Outcome{Exited, Signalled, TimedOut, LeaseExpired, Killed, Limited, Stopped, StartFailed, NeverStarted, Lost}
 )
@@ -35,6 +36,8 @@ func check(e *Exit) error {
 		return attempt.Spoilt("an exit has a limit that there is not")
 	case !signalForm.MatchString(e.Signal):
 		return attempt.Spoilt("an exit has a signal that there is not")
+	case !failedForm.MatchString(string(e.Failed)):
+		return attempt.Spoilt("an exit has a reason of a start that there is not")
 	case !number(e.OOMKills) || !number(e.Refused) || !number(e.MaxRSS) || !number(int64(e.ReapedTotal)) || e.CPU < 0:
 		return attempt.Spoilt("a number of an exit is negative or too large")
 	case len(e.Reaped) > attempt.MaxReaped || slices.ContainsFunc(e.Reaped, func(p Process) bool { return !plausible(p) }):

@@ -73,6 +73,7 @@ func TestStartRefusals(t *testing.T) {
 				_, exit := adopt(t, attempt)
 				require.Equal(t, StartFailed, exit.Outcome)
 				require.Equal(t, refused.Error(), exit.Reason)
+				require.Equal(t, tt.reason, exit.Failed)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func drawExit(t *rapid.T) Exit {
 		}
 	}
 	return Exit{
-		Outcome: Outcome(text.Draw(t, "outcome")), Reason: text.Draw(t, "reason"), Code: int(number.Draw(t, "code")), Signal: text.Draw(t, "signal"),
+		Outcome: Outcome(text.Draw(t, "outcome")), Reason: text.Draw(t, "reason"), Failed: Reason(text.Draw(t, "failed")), Code: int(number.Draw(t, "code")), Signal: text.Draw(t, "signal"),
 		StartedAt: moment.Draw(t, "start"), EndedAt: moment.Draw(t, "end"), Level: text.Draw(t, "level"), Breach: Breach{LimitName(text.Draw(t, "limit")), Unit(text.Draw(t, "unit")), number.Draw(t, "allowed"), number.Draw(t, "measured")}, Unlimited: text.Draw(t, "unlimited"),
 		OOMKills: number.Draw(t, "oom"), Refused: number.Draw(t, "refused"), ReapedTotal: int(number.Draw(t, "total")),
 		Reaped: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Process {

@@ -27,6 +27,7 @@ const (
 type Exit struct {
 	Outcome     Outcome       `json:"outcome"`
 	Reason      string        `json:"reason,omitempty"`       // the kill's reason, or what is known of a failure
+	Failed      Reason        `json:"failed,omitempty"`       // why the agent could not be executed, of StartFailed; empty = not known
 	Code        int           `json:"code"`                   // the agent's exit code; -1 when there is none
 	Signal      string        `json:"signal,omitempty"`       // the signal that ended the agent, as SIGTERM
 	StartedAt   time.Time     `json:"started_at,omitzero"`    // zero when unknown

@@ -19,6 +19,9 @@ func (e Exit) Record() []byte {
 	if e.Reason != "" {
 		o.text("reason", e.Reason)
 	}
+	if e.Failed != "" {
+		o.text("failed", string(e.Failed))
+	}
 	o.number("code", int64(e.Code))
 	if e.Signal != "" {
 		o.text("signal", e.Signal)

@@ -4,6 +4,9 @@ package attempt
 // none is ever renamed.
 type Reason string
 
+// Passes reports whether what kept an agent from starting may pass by itself.
+func (r Reason) Passes() bool { return r == LeaseOver || r == NoResources || r == HostFault }
+
 // The reasons of a [StartError]. Only the last three can pass by themselves.
 const (
 	NotFound      Reason = "not_found"        // there is no such program

@@ -130,7 +130,7 @@ func (s *shim) serve() error {
 		return err
 	}
 	if failed := s.start(); failed != nil {
-		record := attempt.WriteRecord(".", attempt.Exit{Outcome: attempt.StartFailed, Code: -1, Reason: failed.Error(), EndedAt: time.Now().UTC()})
+		record := attempt.WriteRecord(".", attempt.Exit{Outcome: attempt.StartFailed, Code: -1, Reason: failed.Error(), Failed: failed.Reason, EndedAt: time.Now().UTC()})
 		_ = spoke.SendReport(attempt.Report{Failed: failed}) // when the spoke is gone the record has to do
 		return record
 	}
