@@ -53,9 +53,9 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 		return refused
 	}
 	rules := s.Policy.Now()
-	m.Policy, m.Account = rules.ID(), rules.Account(spawn.Argv)
 	named := rules.OpenNamed(spawn)
 	defer named.Close()
+	m.Policy, m.Account = rules.ID(), named.Account()
 	return s.judgeNamed(ctx, m, rules, named)
 }
 

@@ -28,8 +28,28 @@ func (s *Spoke) orderOf(ctx context.Context, r *run) (commands.Spawn, error) {
 	}
 }
 
-// metLimit reports whether the last output of an attempt that failed says that it has met a limit of its account.
+// metLimit reports whether the last output of an attempt that failed says that it has met a limit of its account. A fault of this host that
+// keeps it from being said has a while to pass.
 func (s *Spoke) metLimit(ctx context.Context, r *run, e backlog.End) (bool, error) {
 	order, err := s.orderOf(ctx, r)
-	return err == nil && s.Policy.Now().MetLimit(order.Argv, e.Stdout.Tail, e.Stderr.Tail), err
+	if err != nil {
+		return false, err
+	}
+	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		met, fault := s.Policy.Now().MetLimit(order.Argv, e.Stdout.Tail, e.Stderr.Tail)
+		if fault == nil {
+			return met, nil
+		}
+		if time.Since(began) > leaveFor {
+			s.Log.WarnContext(ctx, "by a fault of this host it cannot be told whether an agent has met a limit of its account; it counts as failed", "id", r.fence.Task, "err", withoutPath(fault))
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-r.leave:
+			return false, fault
+		case <-time.After(pause):
+		}
+	}
 }

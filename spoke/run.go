@@ -187,13 +187,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err := env.writeFiles(own); err != nil {
 		return nil, err
 	}
-	command := rules.Exec(&r.spec, env.vars)
-	if err := rules.Unmatched(&r.spec); err != nil {
-		return nil, err
-	}
-	if len(command.Argv) == 0 { // a link that it was named by leads elsewhere by now
-		return nil, &runtime.Refusal{Reason: runtime.Policy, Text: "the program that the order names is not the one any more that was allowed; name it by its own path"}
-	}
+	command := rules.ExecNamed(&r.spec, env.vars, named)
 	command.Secrets = append(command.Secrets, env.secrets...)
 	r.work = cmp.Or(r.spec.Dir, own.Work)
 	command.Dir, command.Home, command.TempDir = r.work, own.Home, own.Temp

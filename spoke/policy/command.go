@@ -146,8 +146,11 @@ func (p *Policy) Match(argv []string) (Command, bool) {
 // match is Match, with the fault of this host that keeps it from being said which entry that is, a [*supervisor.StartError].
 func (p *Policy) match(argv []string) (Command, bool, error) {
 	for _, c := range p.Commands {
-		if ok, err := p.fits(c, argv); ok || err != nil {
-			return c, ok, err
+		switch ok, err := p.fits(c, argv); {
+		case err != nil:
+			return Command{}, false, err
+		case ok:
+			return c, true, nil
 		}
 	}
 	return Command{}, false, nil

@@ -276,7 +276,7 @@ func (p *Policy) Paths(s *commands.Spawn, level string, n *Named) (Paths, error)
 	if p.ConnectPorts != nil {
 		r.Ports = *p.ConnectPorts
 	}
-	e := p.Exec(s, nil)
+	e := p.ExecNamed(s, nil, n)
 	r.Read = append(r.Read, filepath.SplitList(e.Path)...)
 	if home := e.Host["HOME"]; home != "" {
 		r.Write = append(r.Write, home)

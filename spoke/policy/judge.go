@@ -35,7 +35,7 @@ func (p *Policy) JudgeNamed(s *commands.Spawn, env map[string]string, n *Named) 
 			return r
 		}
 	}
-	return p.judgeEnv(s, env)
+	return p.judgeEnv(s, env, n)
 }
 
 // Foresee is Judge for the host that asks, who may know all: it is told why agents cannot be
@@ -82,7 +82,7 @@ func (p *Policy) judgeCommand(s *commands.Spawn, n *Named) *commands.Refused {
 	if n.unmatched != nil {
 		return Unopened()
 	}
-	if _, ok := p.Match(s.Argv); ok {
+	if n.matched {
 		return nil
 	}
 	return commands.Refuse(commands.Policy, "command %q is not allowed on this spoke with these arguments", filepath.Base(s.Argv[0])).
@@ -172,9 +172,9 @@ func (p *Policy) judgeInline(s *commands.Spawn) *commands.Refused {
 		Hinting("its host can allow them with inline_files: true in policy.yaml")
 }
 
-func (p *Policy) judgeEnv(s *commands.Spawn, env map[string]string) *commands.Refused {
+func (p *Policy) judgeEnv(s *commands.Spawn, env map[string]string, n *Named) *commands.Refused {
 	// Names that make programs run other code must be allowed one by one.
-	err := p.Exec(s, env).Check()
+	err := p.ExecNamed(s, env, n).Check()
 	r, ok := errors.AsType[*runtime.Refusal](err)
 	switch {
 	case err == nil:

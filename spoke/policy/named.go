@@ -22,7 +22,9 @@ type Named struct {
 	// counts, which says of the path alone; an order that was accepted waits for the fault to pass.
 	LinkFault error
 
-	unmatched error    // a fault of this host that keeps it from being said which entry of commands allows it
+	entry     Command  // of commands, that allows it; the zero one unless matched
+	matched   bool     // an entry allows it
+	unmatched error    // a fault of this host that keeps it from being said which one that is
 	program   string   // as it is named
 	unopened  []string // paths of those that cannot be opened
 }
@@ -44,11 +46,11 @@ func (p *Policy) OpenNamed(s *commands.Spawn) *Named {
 
 // openProgram opens the program that runs, or looks for one that is named without a path.
 func (n *Named) openProgram(p *Policy, s *commands.Spawn) {
-	if n.unmatched = p.Unmatched(s); n.unmatched != nil {
+	if n.entry, n.matched, n.unmatched = p.match(s.Argv); n.unmatched != nil {
 		n.note(n.unmatched, true)
 		return
 	}
-	e := p.Exec(s, nil)
+	e := p.ExecNamed(s, nil, n)
 	switch {
 	case len(e.Argv) == 0:
 	case filepath.IsAbs(e.Argv[0]):
@@ -64,11 +66,8 @@ func (n *Named) openProgram(p *Policy, s *commands.Spawn) {
 	}
 }
 
-// Unmatched is a fault of this host that keeps it from being said which entry of commands allows s, a [*supervisor.StartError].
-func (p *Policy) Unmatched(s *commands.Spawn) error {
-	_, _, err := p.match(s.Argv)
-	return err
-}
+// Account returns whose limits the order meets, "" where the entry that allows it names nobody.
+func (n *Named) Account() string { return n.entry.Account }
 
 // openDir opens the directory of an order with open. Of a fault that tells of a path only what is without links counts: an agent can make a link
 // that leads from what is allowed to anything. A fault that does not count is returned as

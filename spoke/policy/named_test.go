@@ -198,6 +198,39 @@ func TestALinkOfAnAgentLeadsNoPathOfThePolicyElsewhere(t *testing.T) {
 	require.Equal(t, commands.IsolationLandlock, level)
 }
 
+// Which entry allows an order is asked once: a disk that fails later has no say in what runs, and none in whose limits it meets. No other
+// test of this package runs beside this one.
+func TestTheEntryOfAnOrderIsFoundOnce(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	tool := filepath.Join(top, "tool")
+	require.NoError(t, os.WriteFile(tool, nil, 0o700))
+	p, err := Parse([]byte("version: 1\nruntimes: [exec]\npath: " + top + "\ncommands:\n  - {run: [" + tool + ", good], account: one, limit_patterns: [quota]}\n  - {run: [" + tool + ", last], account: two, limit_patterns: [quota]}\n"))
+	require.NoError(t, err)
+	t.Cleanup(func() { evalSymlinks = filepath.EvalSymlinks })
+	s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"tool", "last"}}
+	n := p.OpenNamed(s)
+	defer n.Close()
+	evalSymlinks = func(path string) (string, error) { return "", &os.PathError{Op: "lstat", Path: path, Err: unix.EIO} }
+
+	r := p.JudgeNamed(s, nil, n)
+	late := p.OpenNamed(s)
+	defer late.Close()
+	met, why := p.MetLimit(s.Argv, "over quota")
+
+	require.Nil(t, r)
+	require.Equal(t, "two", n.Account())
+	require.Equal(t, []string{tool, "last"}, p.ExecNamed(s, nil, n).Argv)
+	require.Empty(t, late.Account())
+	fault, _ := runtime.OfHost(why)
+	require.True(t, fault, "it cannot be told whether it has met a limit: %v", why)
+	require.False(t, met)
+	evalSymlinks = filepath.EvalSymlinks
+	met, why = p.MetLimit(s.Argv, "over quota")
+	require.NoError(t, why)
+	require.True(t, met)
+}
+
 // A program that is named without a path, or whose place cannot be followed by a fault of the host, is neither refused nor missing: what
 // the order means cannot be said. Of a path that an order spells otherwise than an entry a fault tells nothing. No other test of this package
 // runs beside this one: the disk fails for all of them.

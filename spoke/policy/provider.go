@@ -40,21 +40,14 @@ func (v Provider) check(at string) *problem {
 	return nil
 }
 
-// Account returns whose limits an order of argv meets, "" where the entry that allows it names nobody.
-func (p *Policy) Account(argv []string) string { return p.provider(argv).Account }
-
-// MetLimit reports whether the last output of an agent that failed says that it has met a limit.
-func (p *Policy) MetLimit(argv []string, output ...string) bool {
-	return slices.ContainsFunc(p.provider(argv).LimitPatterns, func(text string) bool {
-		return slices.ContainsFunc(output, regexp.MustCompile(text).MatchString)
-	})
-}
-
-// provider returns that of the entry that allows argv. Where no entry names one it looks up no program.
-func (p *Policy) provider(argv []string) Provider {
-	if !slices.ContainsFunc(p.Commands, func(c Command) bool { return !c.Provider.empty() }) {
-		return Provider{}
+// MetLimit reports whether the last output of an agent that failed says that it has met a limit. Where no entry names one it looks up no
+// program. An error is a fault of this host that keeps it from being said which entry allows argv.
+func (p *Policy) MetLimit(argv []string, output ...string) (bool, error) {
+	if !slices.ContainsFunc(p.Commands, func(c Command) bool { return len(c.LimitPatterns) > 0 }) {
+		return false, nil
 	}
-	c, _ := p.Match(argv)
-	return c.Provider
+	c, _, err := p.match(argv)
+	return slices.ContainsFunc(c.LimitPatterns, func(text string) bool {
+		return slices.ContainsFunc(output, regexp.MustCompile(text).MatchString)
+	}), err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -23,12 +24,22 @@ func TestProviders(t *testing.T) {
 	p, err := policy.Parse([]byte(provided))
 	require.NoError(t, err)
 
-	require.Equal(t, "claude-max", p.Account([]string{"claude", "-p", "hello"}))
-	require.Empty(t, p.Account([]string{"echo", "x"}))
-	require.Empty(t, p.Account([]string{"rm"}), "it is not allowed")
-	require.True(t, p.MetLimit([]string{"claude"}, "all is well", "sorry: usage limit exceeded"))
-	require.False(t, p.MetLimit([]string{"claude"}, "a quota", ""))
-	require.False(t, p.MetLimit([]string{"echo"}, "usage limit reached"))
+	account := func(argv ...string) string {
+		n := p.OpenNamed(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: argv})
+		defer n.Close()
+		return n.Account()
+	}
+	met := func(program string, output ...string) bool {
+		is, err := p.MetLimit([]string{program}, output...)
+		require.NoError(t, err)
+		return is
+	}
+	require.Equal(t, "claude-max", account("claude", "-p", "hello"))
+	require.Empty(t, account("echo", "x"))
+	require.Empty(t, account("rm"), "it is not allowed")
+	require.True(t, met("claude", "all is well", "sorry: usage limit exceeded"))
+	require.False(t, met("claude", "a quota", ""))
+	require.False(t, met("echo", "usage limit reached"))
 
 	text, err := p.Text()
 	require.NoError(t, err)

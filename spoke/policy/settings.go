@@ -141,14 +141,20 @@ func parseVariables(raw []byte) (map[string]Value, error) {
 // agent runs and what it is told of itself are the caller's to add. Without an entry that allows s it has no Argv: a link that
 // named an allowed program may lead to another one by now.
 func (p *Policy) Exec(s *commands.Spawn, env map[string]string) runtime.Exec {
+	c, ok := p.Match(s.Argv)
+	return p.ExecNamed(s, env, &Named{entry: c, matched: ok})
+}
+
+// ExecNamed is Exec by the entry that was found when what s names was opened.
+func (p *Policy) ExecNamed(s *commands.Spawn, env map[string]string, n *Named) runtime.Exec {
 	e := runtime.Exec{Argv: s.Argv, Path: DefaultPath, Env: map[string]string{}, Allowed: p.Environment, Host: map[string]string{}}
 	for _, v := range s.Env {
 		e.Env[v.Name] = env[v.Name]
 	}
 	p.Settings.apply(&e)
-	if c, ok := p.Match(s.Argv); ok {
-		c.Settings.apply(&e)
-		e.Argv = c.argv(s.Argv)
+	if n.matched {
+		n.entry.Settings.apply(&e)
+		e.Argv = n.entry.argv(s.Argv)
 	} else {
 		e.Argv = nil
 	}
