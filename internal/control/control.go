@@ -43,6 +43,7 @@ func Socket(dir string) string { return filepath.Join(dir, "control.sock") }
 type Local struct {
 	net.Listener
 	dir, key string
+	unshown  unshown
 }
 
 // Listen opens the socket of the instance in dir, and makes the key that its requests have to show: from then on requests
@@ -60,7 +61,7 @@ func Listen(ctx context.Context, dir string) (*Local, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the control socket %s: %w", path, err)
 	}
-	return &Local{l, dir, key}, nil
+	return &Local{Listener: l, dir: dir, key: key}, nil
 }
 
 // idleTime is how long a connection may wait for its next request.
@@ -78,7 +79,10 @@ func (s *Local) server(h http.Handler, agent func(pid int) (bool, error), idle t
 	return &http.Server{
 		Handler:     s.allowed(h, BodyTime),
 		IdleTimeout: idle,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, agent) },
+		ConnState:   s.unshown.turned,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return identify(s.unshown.accept(ctx, c), c, agent)
+		},
 	}
 }
 
@@ -202,6 +206,7 @@ func (s *Local) allowed(h http.Handler, bodyTime time.Duration) http.Handler {
 			Error(w, err)
 			return
 		}
+		s.unshown.shown(r)
 		r.Header.Del(keyHeader)
 		BoundBody(w, r, bodyTime)
 		h.ServeHTTP(w, r)

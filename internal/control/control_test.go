@@ -508,7 +508,7 @@ func TestWhatKeepsEverybodyOutIsSaid(t *testing.T) {
 	var said bytes.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(ctx, &Local{&full{l, 5}, dir, l.key}, http.HandlerFunc(echo), nil, nil, slog.New(slog.NewTextHandler(&said, nil)))
+		ended <- Serve(ctx, &Local{Listener: &full{l, 5}, dir: dir, key: l.key}, http.HandlerFunc(echo), nil, nil, slog.New(slog.NewTextHandler(&said, nil)))
 	}()
 
 	require.NoError(t, NewClient(dir).Do(t.Context(), "GET", "/who", nil, nil))

@@ -266,6 +266,39 @@ func TestAConnectionThatAsksNothingMoreIsClosed(t *testing.T) {
 	require.NotZero(t, idleTime)
 }
 
+// Connections that show no key are bounded: beyond that the oldest of them is closed, and none that has shown it.
+func TestConnectionsWithoutAKeyAreBounded(t *testing.T) {
+	t.Parallel()
+	c := dialled(t, nil, time.Hour)
+	ask := func(c net.Conn, answers *bufio.Reader, dir string) {
+		_, err := fmt.Fprintf(c, "GET /who HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", keyHeader, readKey(dir))
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(answers, nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+	}
+	ask(c, c.answers, c.dir)
+	var list []net.Conn
+	for range maxUnshown + 1 {
+		next, err := net.Dial("unix", Socket(c.dir))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = next.Close() })
+		require.NoError(t, next.SetDeadline(time.Now().Add(patience)))
+		list = append(list, next)
+	}
+
+	_, err := list[0].Read(make([]byte, 1))
+
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the oldest is kept")
+	ask(c, c.answers, c.dir)
+	for _, kept := range []net.Conn{list[1], list[maxUnshown]} {
+		ask(kept, bufio.NewReader(kept), c.dir)
+	}
+}
+
 // A talk is a connection to an instance, without a client.
 type talk struct {
 	net.Conn
