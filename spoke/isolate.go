@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/control"
@@ -33,6 +35,29 @@ func (s *Spoke) isolate(ctx context.Context) {
 		s.sayUnmet(ctx, err)
 	}
 	s.sayUnconfined(ctx)
+}
+
+// betweenProbes is how long a level that a fault of this host has kept from being tried out waits for the next try, at first and at most.
+const (
+	betweenProbes     = 30 * time.Second
+	mostBetweenProbes = 10 * time.Minute
+)
+
+// tryLevels tries out, until ctx ends, the levels that a fault of this host has kept from it.
+func (s *Spoke) tryLevels(ctx context.Context) error {
+	for pause := betweenProbes; len(s.isolates.Untried()) > 0; pause = min(2*pause, mostBetweenProbes) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		if hold := s.isolates.TryAgain(); len(hold) > 0 {
+			s.Log.InfoContext(ctx, "levels of isolation hold that could not be tried out before", "levels", hold, "isolation", cmp.Or(s.isolation(), commands.IsolationUnmet))
+			s.board.Beat()
+			s.work.Send()
+		}
+	}
+	return nil
 }
 
 // sayUnmet logs why no agent is started: at the start, and where an order is refused for it.

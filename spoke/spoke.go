@@ -192,6 +192,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 			s.work.Send()
 		}
 	})
+	g.Go(func() error { return s.tryLevels(ctx) })
 	g.Go(func() error { return s.sweep(late) })
 	g.Go(func() error { return s.pruneAgain(late) })
 	return nil

@@ -36,7 +36,7 @@ var may = map[string]string{
 	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing spoke/door spoke/hostfault spoke/isolation spoke/output spoke/place spoke/policy spoke/runtime spoke/supervisor store store/backlog",
 	"spoke/door":           "commands internal/control signing spoke/place store/backlog",
 	"hub/webhook":          "commands internal/feed internal/metrics store",
-	"spoke/isolation":      "commands spoke/isolation/attack spoke/supervisor",
+	"spoke/isolation":      "commands spoke/hostfault spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/hostfault spoke/supervisor store store/backlog",
 	"spoke/hostfault":      "",
 	"spoke/place":          "spoke/hostfault",

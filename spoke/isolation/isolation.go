@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
@@ -39,6 +40,8 @@ type Isolation struct {
 	users  *users // nil where there are none
 	over   over
 	bubble string // path of bubblewrap, "" where there is none
+
+	mu     sync.Mutex // guards faults
 	faults map[string]error
 
 	bindsOpen bool // of bubblewrap
@@ -67,13 +70,46 @@ func Open(dir string, named int64) *Isolation {
 			i.faults[level] = fmt.Errorf("root is not confined by %s alone", level)
 		}
 	}
-	i.removeProbes()
+	i.removeProbes() // of an earlier process
 	for _, level := range commands.IsolationLevels {
 		if level != commands.IsolationNone && i.faults[level] == nil {
-			i.faults[level] = i.probe(level)
+			i.try(level)
 		}
 	}
 	return i
+}
+
+// try tries out a level, and notes whether it holds.
+func (i *Isolation) try(level string) (holds bool) {
+	err := i.probe(level)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.faults[level] = err
+	return err == nil
+}
+
+// errUntried says that a fault of this host has kept a level from being tried out.
+var errUntried = errors.New("a fault of this host, which may pass: it is tried again")
+
+// Untried are the levels that a fault of this host has kept from being tried out.
+func (i *Isolation) Untried() (list []string) {
+	for _, level := range commands.IsolationLevels {
+		if errors.Is(i.Fault(level), errUntried) {
+			list = append(list, level)
+		}
+	}
+	return list
+}
+
+// TryAgain tries out the levels that a fault of this host has kept from it, and returns those that hold.
+func (i *Isolation) TryAgain() (hold []string) {
+	i.removeProbes() // of the try that failed
+	for _, level := range i.Untried() {
+		if i.try(level) {
+			hold = append(hold, level)
+		}
+	}
+	return hold
 }
 
 // openUsers claims users and lets them to where agents are.
@@ -101,7 +137,11 @@ func (i *Isolation) Close() error {
 }
 
 // Fault says why a level does not hold here, nil when it does.
-func (i *Isolation) Fault(level string) error { return i.faults[level] }
+func (i *Isolation) Fault(level string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.faults[level]
+}
 
 // Root reports whether agents without a user of their own would be root.
 func (i *Isolation) Root() bool { return os.Geteuid() == 0 }
@@ -151,7 +191,7 @@ func (d Dirs) User() int64 {
 // Take confines a new agent at a level: it gets its directories, which are there, and what it
 // reaches.
 func (i *Isolation) Take(level string, d Dirs, r Reach) (supervisor.Confine, error) {
-	if err := i.faults[level]; err != nil {
+	if err := i.Fault(level); err != nil {
 		return supervisor.Confine{}, fmt.Errorf("isolation %s does not hold on this host: %w", level, err)
 	}
 	return i.take(level, d, r)
@@ -160,7 +200,7 @@ func (i *Isolation) Take(level string, d Dirs, r Reach) (supervisor.Confine, err
 // take is Take for a level that may yet have to be tried out.
 func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, error) {
 	if !hasUser(level) {
-		return i.confine(level, supervisor.User{}, d, r), nil
+		return i.confine(level, supervisor.User{}, d, r)
 	}
 	id, err := i.users.take()
 	if err != nil && i.Settle() { // some are over
@@ -173,7 +213,11 @@ func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, err
 		i.users.release(id)
 		return supervisor.Confine{}, err
 	}
-	return i.confine(level, i.users.user(id), d, r), nil
+	c, err := i.confine(level, i.users.user(id), d, r)
+	if err != nil {
+		i.users.release(id)
+	}
+	return c, err
 }
 
 // give makes directories a user's own. The home goes last: what owns it is the agent's.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation/attack"
@@ -144,6 +145,39 @@ func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
 
 	require.ErrorContains(t, err, "a program that tried it could")
 	require.ErrorContains(t, err, "read-secret")
+}
+
+// A level that could not be tried out for want of open files is tried out again. It has not been found to hold, nor not to.
+func TestALevelThatCouldNotBeTriedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	unprivileged(t, func(t *testing.T) {
+		const level = commands.IsolationLandlock
+		i := open(t, openDir(t))
+		if supervisor.LandlockABI() == 0 {
+			require.ErrorContains(t, i.Fault(level), "no Landlock")
+			require.Empty(t, i.Untried())
+			return
+		}
+		var was unix.Rlimit
+		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &was))
+		given := i.grants
+		i.grants = func(c supervisor.Confine) supervisor.Confine {
+			_ = unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}, nil)
+			return c
+		}
+
+		holds := i.try(level)
+
+		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
+		i.grants = given
+		require.False(t, holds)
+		require.ErrorContains(t, i.Fault(level), "too many open files")
+		require.ErrorContains(t, i.Fault(level), "it is tried again")
+		require.Equal(t, []string{level}, i.Untried())
+		require.Equal(t, []string{level}, i.TryAgain())
+		require.NoError(t, i.Fault(level))
+		require.Empty(t, i.Untried())
+	})
 }
 
 // What a bubble keeps an agent by is tried out part by part.

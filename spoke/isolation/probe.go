@@ -17,6 +17,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/isolation/attack"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
@@ -33,6 +34,9 @@ func (i *Isolation) probe(level string) error {
 		return errors.New("this kernel has no Landlock in force; it is Linux 5.13 or later with landlock in the boot parameter lsm")
 	}
 	got, err := i.Attack(level)
+	if passes(err) {
+		return fmt.Errorf("trying it out: %w; %w", err, errUntried)
+	}
 	if err != nil {
 		if why := noNamespaces("/proc/sys"); hasBubble(level) && why != "" {
 			err = fmt.Errorf("%w; %s and start the spoke again", err, why)
@@ -49,6 +53,12 @@ func (i *Isolation) probe(level string) error {
 		return fmt.Errorf("a program that tried it could %s", strings.Join(names, ", "))
 	}
 	return nil
+}
+
+// passes reports whether a probe met a fault of this host. A host that is too busy for it is one, too.
+func passes(err error) bool {
+	start, ok := errors.AsType[*supervisor.StartError](err)
+	return hostfault.Is(err) || errors.Is(err, context.DeadlineExceeded) || ok && start.Reason.Passes()
 }
 
 func abiOf(level string) int {
@@ -125,6 +135,7 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 		if c, err = i.take(level, d, reach); err != nil {
 			return nil, err
 		}
+		defer i.Release(c.User, d)
 	}
 	aim, err := json.Marshal(targets)
 	if err != nil {
@@ -143,7 +154,6 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	if err := agent.Close(); err != nil {
 		return nil, err
 	}
-	i.Release(c.User, d)
 	if exit.Outcome != supervisor.Exited || exit.Code != 0 {
 		return nil, fmt.Errorf("the program that tries it ended with %s, code %d %s: %q", exit.Outcome, exit.Code, exit.Signal, firstLine(filepath.Join(control, string(supervisor.Stderr))))
 	}

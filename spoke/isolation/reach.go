@@ -1,9 +1,11 @@
 package isolation
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -34,36 +36,47 @@ type Reach struct {
 // System lists the directories that every agent may read.
 func System() []string { return systemDirs }
 
-// real returns the paths that are there, without symbolic links.
-func real(paths []string) (list []string) {
+// real returns the paths that are there, without symbolic links. An error is a fault of this host.
+func real(paths []string) (list []string, err error) {
 	for _, path := range paths {
-		if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(list, real) {
+		real, err := filepath.EvalSymlinks(path)
+		if hostfault.Is(err) {
+			return nil, fmt.Errorf("looking what an agent may reach: %w", err)
+		}
+		if err == nil && !slices.Contains(list, real) {
 			list = append(list, real)
 		}
 	}
-	return list
+	return list, nil
 }
 
 // confine returns what keeps an agent at a level to its reach.
-func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reach) supervisor.Confine {
+func (i *Isolation) confine(level string, user supervisor.User, own Dirs, r Reach) (supervisor.Confine, error) {
 	c := supervisor.Confine{User: user}
 	if hasBubble(level) {
 		c.Wrap = i.wrap(own, r)
 	}
 	if !hasLandlock(level) {
-		return c
+		return c, nil
 	}
 	c.Landlock, c.AnyPort, c.Ports = true, r.AnyPort, r.Ports
 	write := slices.Concat(devices, own.list())
 	if hasUser(level) {
 		write = append(write, sharedMemory, "/dev/ptmx", "/dev/pts")
 	}
-	c.Read, c.Write = append(real(append(own.door(), systemDirs...)), r.Read...), append(real(write), r.Write...)
+	reads, err := real(append(own.door(), systemDirs...))
+	if err == nil {
+		write, err = real(write)
+	}
+	if err != nil {
+		return supervisor.Confine{}, err
+	}
+	c.Read, c.Write = append(reads, r.Read...), append(write, r.Write...)
 	if r.Dir != "" {
 		c.Write = append(c.Write, supervisor.OpenedDir)
 	}
 	if r.Program != "" {
 		c.Read = append(c.Read, supervisor.OpenedProgram)
 	}
-	return c
+	return c, nil
 }
