@@ -157,3 +157,39 @@ func TestWhatIsNotCommittedIsNotKept(t *testing.T) {
 	require.Len(t, files(), 1)
 	require.NotEqual(t, old, files())
 }
+
+// A checkpoint whose disk fails is waited for: no attempt begins anew for it.
+func TestACheckpointWaitsForItsDisk(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := resumable(t, m)
+	require.NoError(t, doorOf(s, task, 1).Send(t.Context(), "PUT", "/v1/checkpoint", []byte("kept\n"), nil))
+	shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+	m.Stop(t, "attic")
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+	mend := failingDisk(t, filepath.Join(s.Dir, "checkpoints", task))
+	m.Start(t, "attic")
+	if mend == nil {
+		return
+	}
+	later := func(pattern string) []string {
+		s.Exec(t, `UPDATE due SET at = now()`)
+		list, err := filepath.Glob(filepath.Join(s.Dir, "agents", task, "[2-9]*", pattern))
+		require.NoError(t, err)
+		return list
+	}
+	require.Eventually(t, func() bool { return len(later("control")) > 0 }, meshtest.Patience, 50*time.Millisecond, "it is tried")
+
+	mend()
+
+	require.Eventually(t, func() bool { return len(later("control/stdout")) > 0 }, meshtest.Patience, 50*time.Millisecond)
+	out := later("control/stdout")[0]
+	require.Eventually(t, func() bool {
+		raw, _ := os.ReadFile(out)
+		return strings.Count(string(raw), "\n") > 1
+	}, meshtest.Patience, 50*time.Millisecond, "it began anew")
+	raw, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "session:\nkept\n", string(raw))
+}

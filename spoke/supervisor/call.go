@@ -58,9 +58,9 @@ func greet(w *attempt.Conn, conn *net.UnixConn, saved savedSpec) (*os.Process, a
 	if err != nil {
 		return nil, attempt.Running{}, err
 	}
-	shim, err := os.FindProcess(pid)
+	shim, err := findProcess(pid)
 	if err != nil {
-		return nil, attempt.Running{}, fmt.Errorf("finding the shim: %w", err)
+		return nil, attempt.Running{}, fmt.Errorf("%w: %w", errUntold, err)
 	}
 	if err := saved.proveShim(pid); err != nil {
 		return nil, attempt.Running{}, errors.Join(err, shim.Release())
@@ -77,6 +77,19 @@ func greet(w *attempt.Conn, conn *net.UnixConn, saved savedSpec) (*os.Process, a
 		return nil, attempt.Running{}, errors.Join(err, shim.Release())
 	}
 	return shim, *r.Running, nil
+}
+
+// findProcess is os.FindProcess that never goes by the number alone, as that does where no file can be opened: later the number may be
+// another's.
+func findProcess(pid int) (*os.Process, error) {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, fmt.Errorf("opening process %d: %w", pid, err)
+	}
+	if err := p.WithHandle(func(uintptr) {}); errors.Is(err, os.ErrNoHandle) {
+		return nil, errors.Join(fmt.Errorf("opening process %d: %w", pid, err), p.Release())
+	}
+	return p, nil
 }
 
 // peerPid returns the process that listens at the other end.

@@ -224,24 +224,7 @@ func TestAStartThatTheAgentDenies(t *testing.T) {
 	t.Parallel()
 	// QUIT takes a moment, in which the shim may see that the agent has ended.
 	for signal, ends := range map[string][]Outcome{"KILL": {Lost}, "QUIT": {Lost, Exited}} {
-		begun := 0
-		for i := 0; i < 200 && begun == 0; i++ {
-			dir := filepath.Join(t.TempDir(), "attempt")
-			// Stopped first, the shim tells nobody while the agent does the rest.
-			spec := sh(`kill -STOP $PPID; printf '{"outcome":"start_failed"}' >"$0/exit.json"; rm -f "$0/stderr"; kill -` + signal + ` $PPID; kill -CONT $PPID`)
-			spec.Argv = append(spec.Argv, dir)
-
-			a, err := Start(t.Context(), dir, spec)
-
-			if err == nil { // the shim was faster
-				require.Contains(t, ends, ended(t, a).Outcome)
-				continue
-			}
-			var lost *BegunError
-			require.ErrorAs(t, err, &lost)
-			require.Equal(t, Lost, lost.Exit.Outcome)
-			begun++
-		}
+		lostAtItsStart(t, ends, `printf '{"outcome":"start_failed"}' >"$0/exit.json"; rm -f "$0/stderr"; kill -`+signal+` $PPID; kill -CONT $PPID`)
 	}
 }
 
@@ -255,25 +238,32 @@ func TestAStartWithoutProofsHasBegun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 200 {
-				dir := filepath.Join(t.TempDir(), "attempt")
-				spec := sh("kill -STOP $PPID; " + deed + "\nkill -KILL $PPID; sleep 30")
-				spec.Argv = append(spec.Argv, dir)
-
-				a, err := Start(t.Context(), dir, spec)
-
-				if err == nil { // the shim was faster
-					require.Equal(t, Lost, ended(t, a).Outcome)
-					continue
-				}
-				var begun *BegunError
-				require.ErrorAs(t, err, &begun)
-				require.Equal(t, Lost, begun.Exit.Outcome)
-				return
-			}
-			require.FailNow(t, "the shim was always faster")
+			lostAtItsStart(t, []Outcome{Lost}, deed+"\nkill -KILL $PPID; sleep 30")
 		})
 	}
+}
+
+// lostAtItsStart starts an agent that does a deed to its directory, $0, and its shim, until that could not tell of the start before. Where
+// it could, the agent ends in one of some ways. Stopped first, the shim tells nobody while the agent does the rest.
+func lostAtItsStart(t *testing.T, ends []Outcome, deed string) {
+	t.Helper()
+	for range 200 {
+		dir := filepath.Join(t.TempDir(), "attempt")
+		spec := sh("kill -STOP $PPID; " + deed)
+		spec.Argv = append(spec.Argv, dir)
+
+		a, err := Start(t.Context(), dir, spec)
+
+		if err == nil { // the shim was faster
+			require.Contains(t, ends, ended(t, a).Outcome)
+			continue
+		}
+		var begun *BegunError
+		require.ErrorAs(t, err, &begun)
+		require.Equal(t, Lost, begun.Exit.Outcome)
+		return
+	}
+	require.FailNow(t, "the shim was always faster")
 }
 
 // A file without end keeps nobody: the tree of a dead shim is ended, and what is read

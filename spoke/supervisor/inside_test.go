@@ -96,6 +96,7 @@ func TestWhoAsksIsNotToldWithoutOpenFiles(t *testing.T) {
 	agent, why := Inside(a.Pid())
 	own, _ := Inside(os.Getpid())
 	another := OfAnother(a.Pid(), a.Marker())
+	_, byNumber := findProcess(a.run.Shim)
 	limit(was.Cur)
 
 	require.ErrorIs(t, err, syscall.EMFILE)
@@ -103,6 +104,10 @@ func TestWhoAsksIsNotToldWithoutOpenFiles(t *testing.T) {
 	require.True(t, agent)
 	require.True(t, own, "it cannot be told")
 	require.True(t, another, "it cannot be told")
+	require.ErrorIs(t, byNumber, os.ErrNoHandle, "a process is not held by its number alone")
+	shim, err := findProcess(a.run.Shim)
+	require.NoError(t, err)
+	require.NoError(t, shim.Release())
 }
 
 // Nor does it where all else of the walk can be read: one that fails there is enough.

@@ -29,11 +29,11 @@ func Look() (Kernel, error) {
 	if _, err := tree.ReadProcess(os.Getpid()); err != nil {
 		return Kernel{}, fmt.Errorf("looking for processes: is /proc mounted? %w", err)
 	}
-	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	self, err := findProcess(os.Getpid())
 	if err != nil {
-		return Kernel{}, fmt.Errorf("opening a process: is the kernel older than 5.3? %w", err)
+		return Kernel{}, fmt.Errorf("looking whether processes can be held on to: is the kernel older than 5.4? %w", err)
 	}
-	_ = unix.Close(fd)
+	_ = self.Release()
 	k := Kernel{Level: attempt.LevelCgroup}
 	k.unheld, k.none = unheld()
 	if err := probeCgroup(); err != nil {

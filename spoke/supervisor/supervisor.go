@@ -33,7 +33,7 @@
 // A started or adopted agent costs its owner one goroutine and one socket
 // until Done or Close.
 //
-// Only Linux 5.3 or later is supported, with /proc mounted.
+// Only Linux 5.4 or later is supported, with /proc mounted.
 package supervisor
 
 import (
