@@ -271,7 +271,7 @@ func TestConnectionsWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
 	c := dialled(t, nil, time.Hour)
 	ask := func(c net.Conn, answers *bufio.Reader, dir string) {
-		_, err := fmt.Fprintf(c, "GET /who HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", keyHeader, readKey(dir))
+		_, err := fmt.Fprintf(c, "GET /who HTTP/1.1\r\nHost: x\r\n%s: %s\r\n\r\n", keyHeader, keyOf(t, dir))
 		require.NoError(t, err)
 		resp, err := http.ReadResponse(answers, nil)
 		require.NoError(t, err)
