@@ -340,7 +340,7 @@ BEGIN
             || CASE WHEN who <> caller THEN ', for ' || who ELSE '' END, ARRAY (SELECT p.task FROM unnest(picked) AS p));
     RETURN QUERY
     WITH gone AS (
-        DELETE FROM ready r WHERE r.ctid = ANY (ARRAY (SELECT p.place FROM unnest(picked) AS p))
+        DELETE FROM ready r USING (SELECT p.place FROM unnest(picked) AS p LIMIT cardinality(picked)) AS p WHERE r.ctid = p.place
         RETURNING r.task, r.class, r.lane, r.rank, r.seq, r.estimate, r.attempt, r.epoch, r.type, r.key, r.title, r.body, clock_timestamp() + lease AS until
     ), opened AS (
         INSERT INTO leases (task, workspace, lane, conn, attempt, epoch, type, owner, claim, until, sweep_at, budgets, reserved)
