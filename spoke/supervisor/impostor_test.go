@@ -1,7 +1,9 @@
 package supervisor
 
 import (
+	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -145,54 +147,41 @@ func TestTheOwnerOfABorrowedSocketLives(t *testing.T) {
 func TestAnImpostorAfterAStartThatIsNotProven(t *testing.T) {
 	t.Parallel()
 	ownMounts(t, func(t *testing.T) {
-		for range 200 {
-			disk, marker := t.TempDir(), newMarker()
-			require.NoError(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "nr_inodes=60"))
-			t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-			dir := filepath.Join(disk, "attempt")
-			spec := sh(`kill -STOP $PPID; i=0; while touch "$0/../f$i"; do i=$((i+1)); done 2>/dev/null; kill -KILL $PPID; sleep 30`)
-			spec.Argv, spec.Marker, spec.NoCgroup = append(spec.Argv, dir), marker, true
+		disk := t.TempDir()
+		require.NoError(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "nr_inodes=60"))
+		t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+		dir, spec := filepath.Join(disk, "attempt"), sh("sleep 30")
+		spec.Marker, spec.NoCgroup = newMarker(), true
+		saved, err := saveSpec(dir, spec)
+		require.NoError(t, err)
+		w, shim, err := forkShim(dir, spec)
+		require.NoError(t, err)
+		crowd(t, disk)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
 
-			a, err := Start(t.Context(), dir, spec)
+		_, err = prove(ctx, dir, saved, w, shim)
 
-			free := func() {
-				for i := range 5 {
-					_ = os.Remove(filepath.Join(disk, fmt.Sprint("f", i)))
-				}
-			}
-			free()
-			if err == nil { // the shim was faster, and the disk is filled after this
-				eventually(t, "its end", func() bool {
-					free()
-					select {
-					case <-a.Done():
-						return true
-					default:
-						return false
-					}
-				})
-				continue
-			}
-			var left *UnprovenError
-			require.ErrorAs(t, err, &left)
-			require.NotZero(t, left.Shim.Pid)
-			_ = os.Remove(filepath.Join(dir, attempt.SocketFile))
-			impostor := exec.Command(os.Args[0], attempt.ShimArg, dir, marker, deafArg)
-			impostor.Env = []string{}
-			out, err := impostor.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, impostor.Start())
-			t.Cleanup(func() { _ = impostor.Process.Kill(); _ = impostor.Wait() })
-			_, err = fmt.Fscan(out, new(string))
-			require.NoError(t, err)
-
-			_, exit := adoptKnown(t, dir, Known{Marker: marker, Shim: left.Shim, Began: left.Began})
-
-			require.Equal(t, Lost, exit.Outcome)
-			require.ErrorContains(t, exit.Damage, "the lock is held by a process that is not the shim")
-			return
+		left, ok := errors.AsType[*UnprovenError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, shim.Pid, left.Shim.Pid)
+		for i := range 5 {
+			require.NoError(t, os.Remove(filepath.Join(disk, fmt.Sprint("f", i))))
 		}
-		require.FailNow(t, "the shim was always faster")
+		_ = os.Remove(filepath.Join(dir, attempt.SocketFile))
+		impostor := exec.Command(os.Args[0], attempt.ShimArg, dir, spec.Marker, deafArg)
+		impostor.Env = []string{}
+		out, err := impostor.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, impostor.Start())
+		t.Cleanup(func() { _ = impostor.Process.Kill(); _ = impostor.Wait() })
+		_, err = fmt.Fscan(out, new(string))
+		require.NoError(t, err)
+
+		_, exit := adoptKnown(t, dir, Known{Marker: spec.Marker, Shim: left.Shim, Began: true})
+
+		require.Equal(t, Lost, exit.Outcome)
+		require.ErrorContains(t, exit.Damage, "the lock is held by a process that is not the shim")
 	})
 }
 
