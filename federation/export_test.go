@@ -16,26 +16,33 @@ import (
 type HistoryForTest struct {
 	x    *Exchange
 	Sent *[]int64 // the numbers of what was published
+	Full *bool    // the queue of what starts work has no room
 }
 
 // NewHistoryForTest returns the exchange of a connection in db that nothing waits for on the way.
 func NewHistoryForTest(db *store.DB, c store.Connection, r Role) HistoryForTest {
-	sent := &[]int64{}
-	x := newExchange(&Board{DB: db, Log: slog.New(slog.DiscardHandler)}, &Peer{Connection: c}, &role{Role: r}, empty{sent: sent})
-	return HistoryForTest{x, sent}
+	sent, full := &[]int64{}, new(bool)
+	x := newExchange(&Board{DB: db, Log: slog.New(slog.DiscardHandler)}, &Peer{Connection: c}, &role{Role: r}, empty{sent: sent, full: full})
+	return HistoryForTest{x, sent, full}
 }
 
 // empty is a way on which nothing is, and that takes what is published.
 type empty struct {
 	way
 	sent *[]int64
+	full *bool
 }
 
 func (e empty) publish(_ context.Context, list []store.Outgoing) []error {
-	for _, o := range list {
+	errs := make([]error, len(list))
+	for i, o := range list {
+		if *e.full && o.Queue == commands.QueueRun {
+			errs[i] = transport.ErrQuota
+			continue
+		}
 		*e.sent = append(*e.sent, o.Seq)
 	}
-	return make([]error, len(list))
+	return errs
 }
 
 func (empty) waiting(context.Context) (int, error) { return 0, nil }

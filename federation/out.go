@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -61,30 +62,53 @@ func (x *Exchange) relayOnce(ctx context.Context) (int, error) {
 		x.cursor.Restart()
 	}
 	again, err := x.cursor.Again(ctx) // first: a connection on which something new always waits would send nothing again
-	if err == nil {
-		_, err = x.send(ctx, again)
+	if err == nil && len(again) > 0 {
+		if resealed, failed := x.reseal(ctx, again); !resealed {
+			_, err = x.publish(ctx, again) // what fails comes again by its turn
+		} else {
+			err = failed
+		}
 	}
 	out, failed := x.cursor.Next(ctx)
-	if failed != nil {
+	if failed != nil || len(out) == 0 {
 		return 0, errors.Join(err, failed)
 	}
+	if resealed, failed := x.reseal(ctx, out); resealed {
+		return store.RelayBatch, errors.Join(err, failed)
+	}
 	sent, failed := x.send(ctx, out)
+	crash.Point("published messages")
 	return sent, errors.Join(err, failed)
 }
 
-// send returns how many of the messages were taken. Those that a clock which was ahead has sealed are sealed again, and come from the cursor anew.
+// reseal seals messages again that a clock which was ahead has sealed: they come from the cursor anew. It reports whether there were any.
+func (x *Exchange) reseal(ctx context.Context, out []store.Outgoing) (bool, error) {
+	if !slices.ContainsFunc(out, func(o store.Outgoing) bool { return o.Ahead }) {
+		return false, nil
+	}
+	x.cursor.Reseal(out)
+	return true, x.board.DB.SealAhead(ctx, x.id, out[0].Seq, out[len(out)-1].Seq)
+}
+
+// send returns how many of what is new were taken; all, where only a queue has no room for what starts work: the others go on.
 func (x *Exchange) send(ctx context.Context, out []store.Outgoing) (int, error) {
-	if len(out) == 0 {
-		return 0, nil
+	var full, failed []store.Outgoing
+	var err error
+	for i, e := range x.way.publish(ctx, out) {
+		switch {
+		case e == nil:
+		case errors.Is(e, transport.ErrQuota) && out[i].Queue == commands.QueueRun:
+			full = append(full, out[i])
+		default:
+			failed, err = append(failed, out[i]), e
+		}
 	}
-	if slices.ContainsFunc(out, func(o store.Outgoing) bool { return o.Ahead }) {
-		x.cursor.Reseal(out)
-		return store.RelayBatch, x.board.DB.SealAhead(ctx, x.id, out[0].Seq, out[len(out)-1].Seq)
-	}
-	failed, err := x.publish(ctx, out)
-	crash.Point("published messages")
+	x.cursor.Full(full)
 	x.cursor.Back(failed)
-	return len(out) - len(failed), err
+	if err == nil && len(full) > 0 {
+		return store.RelayBatch, nil
+	}
+	return len(out) - len(full) - len(failed), err
 }
 
 // publish sends out and returns what was not taken, with one of the reasons.

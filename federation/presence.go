@@ -240,6 +240,7 @@ func (x *Exchange) compareBeat(ctx context.Context, p *Peer, in *store.Incoming,
 		x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		return nil
 	}
+	x.cursor.Suspend(v.State == string(store.Suspended))
 	x.cursor.Release()
 	return nil
 }

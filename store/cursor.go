@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -39,6 +40,9 @@ const (
 	resendMost  = 5 * time.Minute
 )
 
+// fullFor is how long a queue without room is not tried again.
+const fullFor = 5 * time.Second
+
 // A Cursor walks the outbox of one connection in the order of the sequence
 // numbers. Where it stands is kept in memory only: after a restart everything
 // that is open goes out again, and is known by its id where it was received.
@@ -53,6 +57,11 @@ type Cursor struct {
 	handed handed
 	doubt  atomic.Bool // a comparison has failed, and may have been committed: what it opened again is not known to be
 
+	// What a heartbeat of the peer says waits for no query of the cursor, which holds mu.
+	held      atomic.Pointer[time.Time] // since when nothing is sent again; nil = it is
+	soonest   atomic.Pointer[time.Time] // when what is open is sent again at the latest, at the first pause anew; nil = when it is due
+	suspended atomic.Bool               // the peer reads nothing that starts work
+
 	mu     sync.Mutex    // guards the rest
 	last   int64         // highest number sent
 	repeat bool          // what is passed now may have been sent before
@@ -62,7 +71,8 @@ type Cursor struct {
 	again  int64         // highest number of the last resend
 	turn   int64         // number up to which the turn of resends goes that is under way
 	sent   time.Time     // when Next returned something last
-	held   time.Time     // since when nothing is sent again; zero = it is
+	full   time.Time     // until then Next passes over what starts work: the queue has no room for it
+	aside  int64         // highest number of what Next has returned of the rest since
 }
 
 // NewCursor returns a cursor that stands before everything of connection conn. What this process
@@ -99,20 +109,20 @@ func (c *Cursor) Due() time.Time {
 	if c.handed.mustRead() {
 		return time.Now()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.held.IsZero() {
+	if c.held.Load() != nil {
 		return time.Time{}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.due
 }
 
 var outgoingColumns = fmt.Sprintf(`o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope, o.created_at > clock_timestamp() + interval '%d s'`, signing.Skew/time.Second)
 
 // openMessages are the open messages of connection $1 with numbers from $2 to $3, the first
-// $4 of them. Each gap of what is confirmed is looked into by itself, and no further.
+// $4 of them, without those of queue $5. Each gap of what is confirmed is looked into by itself, and no further.
 const openMessages = `(SELECT o.* FROM unconfirmed u, LATERAL (
-		SELECT * FROM outbox WHERE conn = u.conn AND seq >= greatest(u.first, $2::bigint) AND seq < u.below AND seq <= $3::bigint ORDER BY seq LIMIT $4
+		SELECT * FROM outbox WHERE conn = u.conn AND seq >= greatest(u.first, $2::bigint) AND seq < u.below AND seq <= $3::bigint AND queue <> $5 ORDER BY seq LIMIT $4
 	) AS o WHERE u.conn = $1 AND u.below > $2::bigint AND u.first <= $3::bigint ORDER BY o.seq LIMIT $4) AS o`
 
 // RelayBatch is how many messages a cursor returns at most.
@@ -122,6 +132,9 @@ const RelayBatch = 256
 func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if time.Now().Before(c.full) {
+		return c.rest(ctx)
+	}
 	list, table := c.handed.take()
 	list, whole := follows(list, c.last)
 	if table || !whole || c.db.cursors.get(c.conn) != c {
@@ -139,12 +152,29 @@ func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 	return list, nil
 }
 
+// rest returns what comes next of the queues that have room. The caller holds mu.
+func (c *Cursor) rest(ctx context.Context) ([]Outgoing, error) {
+	list, err := c.open(ctx, max(c.last, c.aside)+1, commands.QueueRun)
+	if len(list) > 0 {
+		c.aside = list[len(list)-1].Seq
+	}
+	return list, err
+}
+
+// open reads what is open from a number on, without a queue.
+func (c *Cursor) open(ctx context.Context, from int64, without string) ([]Outgoing, error) {
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` ORDER BY o.seq`, c.conn, from, int64(math.MaxInt64), RelayBatch, without)
+	if c.repeat {
+		relabel(list)
+	}
+	return list, err
+}
+
 // read reads what comes next from the table. What was handed over before is in it, or behind
 // what is read now. The caller holds mu.
 func (c *Cursor) read(ctx context.Context) ([]Outgoing, error) {
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` ORDER BY o.seq`, c.conn, c.last+1, int64(math.MaxInt64), RelayBatch)
+	list, err := c.open(ctx, c.last+1, "")
 	if c.repeat {
-		relabel(list)
 		c.repeat = err != nil || len(list) > 0
 	}
 	if err != nil || len(list) == RelayBatch || c.repeat {
@@ -164,6 +194,18 @@ func (c *Cursor) Back(list []Outgoing) {
 	}
 }
 
+// Full stands before messages that start work, for which their queue has no room, and passes over that queue for a while: it holds up
+// no other.
+func (c *Cursor) Full(list []Outgoing) {
+	if len(list) == 0 {
+		return
+	}
+	c.Back(list)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.full, c.aside = time.Now().Add(fullFor), 0
+}
+
 // Reseal stands before messages that are sealed again. The message server would take them for
 // repetitions of what it was sent.
 func (c *Cursor) Reseal(list []Outgoing) {
@@ -178,7 +220,7 @@ func (c *Cursor) Reseal(list []Outgoing) {
 func (c *Cursor) Restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.repeat = 0, false
+	c.last, c.repeat, c.full = 0, false, time.Time{}
 	c.handed.reread()
 }
 
@@ -194,24 +236,28 @@ func (c *Cursor) Rewind() {
 
 // Hold has Again return nothing: the peer's database cannot be asked, so it confirms nothing that it has.
 func (c *Cursor) Hold() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held.IsZero() {
-		c.held = time.Now()
+	now := time.Now()
+	c.held.CompareAndSwap(nil, &now)
+}
+
+// Release ends what [Cursor.Hold] began. Where that was for as long as a first repetition waits, the next one begins at once.
+func (c *Cursor) Release() {
+	if since := c.held.Swap(nil); since != nil {
+		c.begin(since.Add(resendFirst))
 	}
 }
 
-// Release ends what [Cursor.Hold] began. What was held for as long as a first repetition waits comes again at once.
-func (c *Cursor) Release() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held.IsZero() {
-		return
+// Suspend has Again leave out what starts work while the peer reads nothing of it: copies of that would only fill the queue. When it does
+// again, the next repetition begins at once.
+func (c *Cursor) Suspend(on bool) {
+	if c.suspended.Swap(on) && !on {
+		c.begin(time.Now())
 	}
-	if soonest := c.held.Add(resendFirst); soonest.Before(c.due) {
-		c.due = soonest
-	}
-	c.held = time.Time{}
+}
+
+// begin lets what is open be sent again at a time, if it is not before.
+func (c *Cursor) begin(at time.Time) {
+	c.soonest.Store(&at)
 	c.handed.pending.Send()
 }
 
@@ -221,7 +267,13 @@ func (c *Cursor) Release() {
 func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.held.IsZero() || c.due.IsZero() || time.Now().Before(c.due) {
+	if c.held.Load() != nil {
+		return nil, nil
+	}
+	if at := c.soonest.Swap(nil); at != nil && at.Before(c.due) {
+		c.due, c.wait, c.oldest = *at, resendFirst, 0
+	}
+	if c.due.IsZero() || time.Now().Before(c.due) {
 		return nil, nil
 	}
 	list, err := c.overdue(ctx)
@@ -231,7 +283,7 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	relabel(list)
 	c.resent(list)
 	if len(list) == 0 && time.Since(c.sent) > resendFirst {
-		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1) // by a clock that was set back they are new
+		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1, "") // by a clock that was set back they are new
 		if err != nil {
 			return nil, err
 		}
@@ -266,8 +318,12 @@ func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
 
 // overdueIn reads at most a number of messages from one number to another that were sent a while ago.
 func (c *Cursor) overdueIn(ctx context.Context, from, to int64, most int) ([]Outgoing, error) {
-	return c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
-		c.conn, from, to, most, resendFirst, signing.Skew)
+	without := ""
+	if c.suspended.Load() {
+		without = commands.QueueRun
+	}
+	return c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $6::interval AND clock_timestamp() + $7::interval ORDER BY o.seq`,
+		c.conn, from, to, most, without, resendFirst, signing.Skew)
 }
 
 // relabel gives copies of messages ids of their own for the message server, which

@@ -16,7 +16,9 @@ func OverdueForTest(c *Cursor) { c.due = time.Unix(0, 0) }
 
 // HeldLongForTest has what c holds be held for so long already, and be due in an hour.
 func HeldLongForTest(c *Cursor, d time.Duration) {
-	c.held, c.due = time.Now().Add(-d), time.Now().Add(time.Hour)
+	since := time.Now().Add(-d)
+	c.held.Store(&since)
+	c.due = time.Now().Add(time.Hour)
 }
 
 // What is looked at for messages that a peer has lost.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -222,6 +223,30 @@ func TestToAPeerWithoutItsDatabaseNothingIsSentAgain(t *testing.T) {
 		out.Hold() // as each heartbeat without numbers does
 		out.Release()
 		require.Equal(t, sent, again(), "away for %s", away)
+	}
+}
+
+// Copies of what the peer does not read for now would only fill its queue.
+func TestToAPeerThatIsSuspendedNothingIsSentAgainThatStartsWork(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	out := p.Hub.Out
+	question(t, p.Hub, 2)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET queue = 'run' WHERE seq = 1`))
+	require.Equal(t, []int64{1, 2}, numbers(t, out))
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at - interval '1 hour'`))
+	for suspended, want := range map[bool]string{true: "[2]", false: "[1 2]"} {
+		out.Suspend(suspended)
+		store.OverdueForTest(out)
+
+		list, err := out.Again(t.Context())
+
+		require.NoError(t, err)
+		var seqs []int64
+		for _, o := range list {
+			seqs = append(seqs, o.Seq)
+		}
+		require.Equal(t, want, fmt.Sprint(seqs), "suspended: %t", suspended)
 	}
 }
 
