@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,18 +20,23 @@ import (
 func escaping(t *testing.T, before string) (spec Spec, dir, file string) {
 	t.Helper()
 	dir, file = filepath.Join(t.TempDir(), "attempt"), filepath.Join(t.TempDir(), "pid")
-	spec = sh(`echo hi; setsid sleep 600 </dev/null >/dev/null 2>&1 & until [ -e "${1%/*}/go" ]; do sleep 0.01; done; ` + before + `; echo $! >"$1"; kill -9 $PPID; sleep 600`)
+	spec = sh(`echo hi; setsid sleep 600 </dev/null >/dev/null 2>&1 & until [ -e "${1%/*}/go" ]; do sleep 0.01; done; ` + before + `; echo $! $PPID >"$1"; kill -9 $PPID; sleep 600`)
 	spec.Argv = append(spec.Argv, dir, file)
 	spec.NoCgroup = true
 	return spec, dir, file
 }
 
-// escaped lets the script go and returns the pid of what it has started.
+// escaped lets the script go and returns the pid of what it has started, when that is executed and the shim has ended.
 func escaped(t *testing.T, dir, file string) int {
 	t.Helper()
 	eventually(t, "its output", func() bool { return read(t, dir, string(Stdout)) == "hi\n" })
 	write(t, filepath.Dir(file), "go", "")
-	return pids(t, file, 1)[0]
+	list := pids(t, file, 2)
+	eventually(t, "the end of the shim", func() bool {
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", list[0]))
+		return !alive(list[1]) && (!alive(list[0]) || string(comm) == "sleep\n")
+	})
+	return list[0]
 }
 
 // Whatever an agent makes of the files of its attempt before it ends its shim:

@@ -20,6 +20,7 @@ type Process struct {
 	ChildTicks  uint64 // CPU time of the children it has waited for
 	RSSPages    int64
 	Command     string
+	Executing   bool // it is being executed: it has memory, and no environment in it yet. It is said of who may be asked for that only
 }
 
 // Gone reports whether the process can do nothing any more. A leader that has
@@ -73,6 +74,7 @@ func parseStat(line []byte) (Process, error) {
 		Threads:    int(number(20)),
 		Start:      number(22),
 		RSSPages:   int64(number(24)),
+		Executing:  len(f) >= 49 && number(23) > 0 && number(51) == 0,
 	}, nil
 }
 

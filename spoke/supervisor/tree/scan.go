@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
@@ -72,15 +73,21 @@ func lastPid() string {
 // with the arguments). A process can make its own look larger without end.
 const maxEnviron = 8 << 20
 
+// How long it is waited for a process that is being executed, which has no environment for a moment.
+const maxExecuting, executingPause = 200 * time.Millisecond, time.Millisecond
+
 // HasMarker reports whether the process was executed with the marker in its
 // environment. A process of another user hides its environment and has none. An error is a fault of this host.
 func HasMarker(pid int, marker string) (bool, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return false, faultOnly(err)
+	env, err := environ(pid)
+	for begin := time.Now(); err == nil && len(env) == 0 && time.Since(begin) < maxExecuting; {
+		if p, gone := ReadProcess(pid); gone != nil || !p.Executing {
+			env, err = environ(pid) // it may have got it since
+			break
+		}
+		time.Sleep(executingPause)
+		env, err = environ(pid)
 	}
-	defer f.Close()
-	env, err := io.ReadAll(io.LimitReader(f, maxEnviron))
 	if err != nil {
 		return false, faultOnly(err)
 	}
@@ -92,6 +99,16 @@ func HasMarker(pid int, marker string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// environ reads the environment of a process, which is empty while it is being executed.
+func environ(pid int) ([]byte, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxEnviron))
 }
 
 // faultOnly is err where that is a fault of this host, and nil where it says that a process has ended or is hidden.

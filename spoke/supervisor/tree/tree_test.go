@@ -2,7 +2,10 @@ package tree
 
 import (
 	"crypto/rand"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -130,4 +133,25 @@ func newMarker() string {
 func alive(pid int) bool {
 	p, err := ReadProcess(pid)
 	return err == nil && !p.Gone()
+}
+
+// A process that is executed anew has no environment for a moment, and the marker all the same.
+func TestTheMarkerOfAProcessThatIsBeingExecuted(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "again")
+	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700))
+	marker := strings.Repeat("ab", 16)
+	again := exec.Command(file)
+	again.Env = []string{attempt.MarkerName + "=" + marker}
+	require.NoError(t, again.Start())
+	defer func() {
+		_ = again.Process.Kill()
+		_ = again.Wait()
+	}()
+
+	for range 5000 {
+		has, err := HasMarker(again.Process.Pid, marker)
+		require.NoError(t, err)
+		require.True(t, has)
+	}
 }
