@@ -51,7 +51,7 @@ func (s *Spoke) tryLevels(ctx context.Context) error {
 			return nil
 		case <-time.After(pause):
 		}
-		if hold := s.isolates.TryAgain(); len(hold) > 0 {
+		if hold := s.isolates.TryAgain(ctx); len(hold) > 0 {
 			s.Log.InfoContext(ctx, "levels of isolation hold that could not be tried out before", "levels", hold, "isolation", cmp.Or(s.isolation(), commands.IsolationUnmet))
 			s.board.Beat()
 			s.work.Send()

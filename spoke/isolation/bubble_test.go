@@ -23,5 +23,5 @@ func TestWhyThereIsNoBubble(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "user", "max_user_namespaces"), []byte("100\n"), 0o600))
 	require.Empty(t, noNamespaces(dir))
 
-	require.ErrorContains(t, (&Isolation{}).probe(commands.IsolationUserBubble), "bwrap is not installed; it is in the package bubblewrap of most systems: install that (apt-get install bubblewrap")
+	require.ErrorContains(t, (&Isolation{}).probe(t.Context(), commands.IsolationUserBubble), "bwrap is not installed; it is in the package bubblewrap of most systems: install that (apt-get install bubblewrap")
 }

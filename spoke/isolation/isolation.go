@@ -10,6 +10,7 @@
 package isolation
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +18,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -58,6 +61,10 @@ func Open(dir string, named int64) *Isolation {
 	var users error
 	if i.Root() {
 		users = i.openUsers(named)
+		for tries := 0; tries < 10 && hostfault.Is(users); tries++ { // every level with a user would stay away until a restart
+			time.Sleep(500 * time.Millisecond)
+			users = i.openUsers(named)
+		}
 	} else {
 		users = errors.New("only a spoke that runs as root can give agents users of their own")
 	}
@@ -73,15 +80,15 @@ func Open(dir string, named int64) *Isolation {
 	i.removeProbes() // of an earlier process
 	for _, level := range commands.IsolationLevels {
 		if level != commands.IsolationNone && i.faults[level] == nil {
-			i.try(level)
+			i.try(context.Background(), level)
 		}
 	}
 	return i
 }
 
 // try tries out a level, and notes whether it holds.
-func (i *Isolation) try(level string) (holds bool) {
-	err := i.probe(level)
+func (i *Isolation) try(ctx context.Context, level string) (holds bool) {
+	err := i.probe(ctx, level)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.faults[level] = err
@@ -101,11 +108,11 @@ func (i *Isolation) Untried() (list []string) {
 	return list
 }
 
-// TryAgain tries out the levels that a fault of this host has kept from it, and returns those that hold.
-func (i *Isolation) TryAgain() (hold []string) {
+// TryAgain tries out the levels that a fault of this host has kept from it, until ctx ends, and returns those that hold.
+func (i *Isolation) TryAgain(ctx context.Context) (hold []string) {
 	i.removeProbes() // of the try that failed
 	for _, level := range i.Untried() {
-		if i.try(level) {
+		if ctx.Err() == nil && i.try(ctx, level) {
 			hold = append(hold, level)
 		}
 	}

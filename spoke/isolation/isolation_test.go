@@ -68,7 +68,7 @@ func requireHeldHere(t *testing.T, i *Isolation, level string) {
 func requireHeld(t *testing.T, i *Isolation, level string) {
 	t.Helper()
 	require.NoError(t, i.Fault(level))
-	got, err := i.Attack(level)
+	got, err := i.Attack(t.Context(), level)
 	require.NoError(t, err)
 	for _, a := range attack.All() {
 		if a.Holds(hasBubble(level), hasUser(level), abiOf(level)) {
@@ -117,7 +117,7 @@ func TestTheAttacksAreReal(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	got, err := open(t, openDir(t)).Attack(commands.IsolationNone)
+	got, err := open(t, openDir(t)).Attack(t.Context(), commands.IsolationNone)
 	require.NoError(t, err)
 
 	through := 0
@@ -141,7 +141,7 @@ func TestALevelThatDoesNotHoldIsNotClaimed(t *testing.T) {
 	i := open(t, dir)
 	i.grants = func(c supervisor.Confine) supervisor.Confine { return supervisor.Confine{} }
 
-	err := i.probe(commands.IsolationUserLandlock)
+	err := i.probe(t.Context(), commands.IsolationUserLandlock)
 
 	require.ErrorContains(t, err, "a program that tried it could")
 	require.ErrorContains(t, err, "read-secret")
@@ -166,7 +166,7 @@ func TestALevelThatCouldNotBeTriedIsTriedAgain(t *testing.T) {
 			return c
 		}
 
-		holds := i.try(level)
+		holds := i.try(t.Context(), level)
 
 		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
 		i.grants = given
@@ -174,7 +174,7 @@ func TestALevelThatCouldNotBeTriedIsTriedAgain(t *testing.T) {
 		require.ErrorContains(t, i.Fault(level), "too many open files")
 		require.ErrorContains(t, i.Fault(level), "it is tried again")
 		require.Equal(t, []string{level}, i.Untried())
-		require.Equal(t, []string{level}, i.TryAgain())
+		require.Equal(t, []string{level}, i.TryAgain(t.Context()))
 		require.NoError(t, i.Fault(level))
 		require.Empty(t, i.Untried())
 	})
@@ -197,7 +197,7 @@ func TestABubbleThatDoesNotHoldIsNotClaimed(t *testing.T) {
 				}
 				return c
 			}
-			err := i.probe(commands.IsolationBubble)
+			err := i.probe(t.Context(), commands.IsolationBubble)
 			require.ErrorContains(t, err, through, leave)
 		}
 	})

@@ -26,14 +26,14 @@ import (
 const probeTime = 30 * time.Second
 
 // probe runs the attacker at a level, and says what got through that must not.
-func (i *Isolation) probe(level string) error {
+func (i *Isolation) probe(ctx context.Context, level string) error {
 	if hasBubble(level) && i.bubble == "" {
 		return errors.New("the program bwrap is not installed; it is in the package bubblewrap of most systems: install that (apt-get install bubblewrap, dnf install bubblewrap, apk add bubblewrap) and start the spoke again")
 	}
 	if hasLandlock(level) && supervisor.LandlockABI() == 0 {
 		return errors.New("this kernel has no Landlock in force; it is Linux 5.13 or later with landlock in the boot parameter lsm")
 	}
-	got, err := i.Attack(level)
+	got, err := i.Attack(ctx, level)
 	if passes(err) {
 		return fmt.Errorf("trying it out: %w; %w", err, errUntried)
 	}
@@ -100,7 +100,7 @@ func copyProgram(to string) error {
 
 // Attack runs the attacker at a level against decoys, and returns which of its attacks got
 // through.
-func (i *Isolation) Attack(level string) (map[string]bool, error) {
+func (i *Isolation) Attack(ctx context.Context, level string) (map[string]bool, error) {
 	root, err := os.MkdirTemp(i.dir, probePrefix)
 	if err != nil {
 		return nil, err
@@ -114,11 +114,11 @@ func (i *Isolation) Attack(level string) (map[string]bool, error) {
 		return nil, err
 	}
 	defer release()
-	return i.attack(level, filepath.Join(root, "attempt"), targets)
+	return i.attack(ctx, level, filepath.Join(root, "attempt"), targets)
 }
 
 // attack runs the attacker as an agent with directories of its own.
-func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[string]bool, error) {
+func (i *Isolation) attack(ctx context.Context, level, dir string, targets attack.Targets) (map[string]bool, error) {
 	d := Dirs{Work: filepath.Join(dir, "work"), Temp: filepath.Join(dir, "tmp"), Home: filepath.Join(dir, "home")}
 	if err := MakeDirs(level, dir, d); err != nil {
 		return nil, err
@@ -141,14 +141,19 @@ func (i *Isolation) attack(level, dir string, targets attack.Targets) (map[strin
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := context.WithTimeout(context.Background(), probeTime)
+	starting, done := context.WithTimeout(ctx, probeTime)
 	defer done()
 	control := filepath.Join(dir, "control")
-	agent, err := supervisor.Start(ctx, control, supervisor.Spec{
+	agent, err := supervisor.Start(starting, control, supervisor.Spec{
 		Argv: []string{program, attack.Arg, string(aim)}, Env: []string{"TMPDIR=" + d.Temp, "HOME=" + d.Home, "GORACE=atexit_sleep_ms=0"}, Dir: d.Work, Timeout: probeTime, Confine: i.grants(c),
 	})
 	if err != nil {
 		return nil, err
+	}
+	select {
+	case <-agent.Done():
+	case <-ctx.Done(): // a stop waits for no attacker
+		return nil, errors.Join(ctx.Err(), agent.Kill(context.WithoutCancel(ctx), "its spoke stops", 0), agent.Close())
 	}
 	exit := agent.Exit()
 	if err := agent.Close(); err != nil {
