@@ -3,6 +3,7 @@ package spoke
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -16,19 +17,22 @@ import (
 // recorded, until the hub has said what it knows, or nobody needs that any more: somebody has killed it, or the fence does not hold. It
 // reports whether to go on.
 func (s *Spoke) recalled(ctx context.Context, r *run) bool {
-	if !s.lookForLater(ctx, r) {
+	told := make(chan backlog.Past, 1)
+	await := sync.OnceFunc(func() {
+		if s.live.await(r, told) {
+			s.attempts.Go(func() { s.awaitRecall(ctx) })
+		}
+		s.work.Send()
+	})
+	defer s.live.awaitsNoMore(r)
+	if !s.lookForLater(ctx, r, await) {
 		return false
 	}
 	if pasts, err := s.backlog.Pasts(ctx, []string{r.fence.Task}); err == nil && !pasts[r.fence.Task].Asked {
 		r.goesBy(pasts[r.fence.Task])
 		return true
 	}
-	told := make(chan backlog.Past, 1)
-	if s.live.await(r, told) {
-		s.attempts.Go(func() { s.awaitRecall(ctx) })
-	}
-	defer s.live.awaitsNoMore(r)
-	s.work.Send()
+	await()
 	select {
 	case <-ctx.Done():
 		return false
@@ -42,8 +46,8 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 }
 
 // lookForLater finds out whether a later attempt has begun: that is taken over when this one has ended, or by a word about its task. What
-// cannot be told now is tried again; false = the attempt is left.
-func (s *Spoke) lookForLater(ctx context.Context, r *run) bool {
+// cannot be told now is tried again, and await is called: it takes no slot meanwhile. False = the attempt is left.
+func (s *Spoke) lookForLater(ctx context.Context, r *run, await func()) bool {
 	for {
 		later, err := s.passed(r)
 		if err == nil {
@@ -52,8 +56,15 @@ func (s *Spoke) lookForLater(ctx context.Context, r *run) bool {
 			return true
 		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
-		if !r.rest(ctx, 5*time.Second) {
+		await()
+		select {
+		case <-ctx.Done():
 			return false
+		case <-r.leave:
+			return false
+		case <-r.lost: // somebody has killed it: no other follows
+			return true
+		case <-time.After(5 * time.Second):
 		}
 	}
 }

@@ -134,6 +134,27 @@ func TestAHubSaysThatAnOrderIsLeft(t *testing.T) {
 	require.Equal(t, commands.Queued, v.State)
 }
 
+// A disk that does not mend holds up no end for ever: it is told without what the agent has written last.
+func TestAnEndWaitsForItsDiskForAWhile(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate")
+	require.NoError(t, unix.Mkfifo(gate, 0o600))
+	m := meshtest.Plan{LeaveFor: time.Second}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Spawn(t, "attic", "/bin/sh", "-c", "echo so >&2; read line < "+gate+"; exit 1")
+	m.Await(t, task, commands.Running)
+	errors := filepath.Join(s.Dir, "agents", task, "1", "control", "stderr")
+	meshtest.Await(t, "what it writes", func() bool { raw, _ := os.ReadFile(errors); return len(raw) > 0 })
+	if failingDisk(t, errors) == nil {
+		return
+	}
+
+	require.NoError(t, os.WriteFile(gate, []byte("go\n"), 0o600))
+
+	require.Equal(t, commands.Failed, m.Wait(t, task).State)
+	require.Contains(t, s.Log.String(), "its end is told without")
+}
+
 // An accepted order whose directory is behind a link waits for the disk of its host, too: its policy refuses nothing.
 func TestADirectoryBehindALinkWaitsForItsDisk(t *testing.T) {
 	t.Parallel()

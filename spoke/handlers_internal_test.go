@@ -43,7 +43,7 @@ func TestWhatRulesRefuseWaitsForNoFaultOfTheHost(t *testing.T) {
 	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
 	require.NoError(t, err)
 
-	refused := s.judgeNamed(t.Context(), m, rules, outOfFiles())
+	refused := s.judgeNamed(t.Context(), m, rules, outOfFiles(rules))
 
 	require.NoError(t, m.Later)
 	require.Equal(t, commands.Policy, refused.Code)
@@ -59,8 +59,15 @@ func TestAnOrderThatCannotBeJudgedWaitsAsLongAsIsSaid(t *testing.T) {
 }
 
 // outOfFiles is what an order names on a host that has no open files left.
-func outOfFiles() *policy.Named {
-	return &policy.Named{Fault: &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}}
+func outOfFiles(rules *policy.Policy) *policy.Named {
+	n := named(rules)
+	n.Fault = &supervisor.StartError{Reason: supervisor.NoResources, Text: "too many open files"}
+	return n
+}
+
+// named is what an order of "true" names.
+func named(rules *policy.Policy) *policy.Named {
+	return rules.OpenNamed(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}})
 }
 
 // withoutFiles is a spoke whose host has no open files left, and how that judges an order of a task.
@@ -73,7 +80,7 @@ func withoutFiles(t *testing.T) (p *storetest.Pair, s *Spoke, judge func(task st
 	require.NoError(t, err)
 	return p, s, func(task string) (*store.Incoming, *commands.Refused) {
 		m := &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "of " + task, Exp: time.Now().Add(time.Hour).UnixMilli()}, Policy: rules.ID(), Body: &commands.Spawn{Task: task, Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
-		return m, s.judgeNamed(t.Context(), m, rules, outOfFiles())
+		return m, s.judgeNamed(t.Context(), m, rules, outOfFiles(rules))
 	}
 }
 
@@ -148,7 +155,7 @@ func TestAnOrderThatIsJudgedIsLeftNoMore(t *testing.T) {
 	p, s, _ := withoutFiles(t)
 	rules, err := policy.Parse([]byte("version: 1\nruntimes: [exec]\ncommands: [\"*\"]\n"))
 	require.NoError(t, err)
-	fault := outOfFiles()
+	fault := outOfFiles(rules)
 	m := func(exp time.Duration) *store.Incoming {
 		return &store.Incoming{Conn: p.Spoke.Conn.ID, Header: signing.Header{ID: "an order", Exp: time.Now().Add(exp).UnixMilli()}, Body: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeExec, Argv: []string{"true"}}}
 	}
@@ -157,7 +164,7 @@ func TestAnOrderThatIsJudgedIsLeftNoMore(t *testing.T) {
 	require.Error(t, first.Later)
 	require.Len(t, s.left.since[p.Spoke.Conn.ID], 1)
 
-	require.Nil(t, s.judgeNamed(t.Context(), m(time.Hour), rules, &policy.Named{}))
+	require.Nil(t, s.judgeNamed(t.Context(), m(time.Hour), rules, named(rules)))
 
 	require.Empty(t, s.left.since[p.Spoke.Conn.ID])
 	soon := m(leaveFor / 2)

@@ -23,6 +23,9 @@ const (
 	leftFor  = 10 * time.Minute
 )
 
+// comesAgain is the longest pause of a hub that sends an order again. What has not come since is not known to be left.
+const comesAgain = 5 * time.Minute
+
 // left remembers the orders that this host could not judge. After a restart it begins anew.
 type left struct {
 	most  time.Duration                   // how long one is left; 0 = leaveFor
@@ -96,7 +99,7 @@ func (l *left) why(conn, task string) []commands.WhyReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, o := range l.since[conn] {
-		if o.task == task && !o.over {
+		if o.task == task && !o.over && time.Since(o.at) < l.patience()+comesAgain {
 			until := o.at.Add(l.patience())
 			return []commands.WhyReason{{Code: commands.CauseHost, Since: &o.at, Until: &until, Fix: "mended on its host, whose log says what it is",
 				Text: policy.Unopened().Why + "; it comes again, and is refused where that lasts"}}

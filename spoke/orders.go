@@ -40,16 +40,12 @@ func (s *Spoke) metLimit(ctx context.Context, r *run, e backlog.End) (bool, erro
 		if fault == nil {
 			return met, nil
 		}
-		if time.Since(began) > leaveFor {
+		if time.Since(began) > s.left.patience() {
 			s.Log.WarnContext(ctx, "by a fault of this host it cannot be told whether an agent has met a limit of its account; it counts as failed", "id", r.fence.Task, "err", withoutPath(fault))
 			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return false, ctx.Err()
-		case <-r.leave:
+		if !r.rest(ctx, pause) {
 			return false, fault
-		case <-time.After(pause):
 		}
 	}
 }

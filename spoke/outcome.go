@@ -94,9 +94,9 @@ func breachOf(x supervisor.Exit) (*commands.Breach, commands.Reason) {
 }
 
 // lastOutput describes what an attempt has written: what it has written last decides what its end is. A fault of this host is tried again,
-// until the attempt is left.
+// until the attempt is left. A disk has a while to mend; then, and where a kill decides what the end is, the end is told without.
 func (s *Spoke) lastOutput(ctx context.Context, r *run, x supervisor.Exit) (stdout, stderr commands.Output, err error) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		stdout, err = describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap())
 		if err == nil {
 			stderr, err = describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())
@@ -104,7 +104,16 @@ func (s *Spoke) lastOutput(ctx context.Context, r *run, x supervisor.Exit) (stdo
 		if err == nil {
 			return stdout, stderr, nil
 		}
+		if !hostfault.NoRoom(err) && time.Since(began) > s.left.patience() {
+			s.Log.WarnContext(ctx, "what an attempt has written last cannot be read, by a fault of this host; its end is told without", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+			return stdout, stderr, nil
+		}
 		s.Log.ErrorContext(ctx, "recording the end of an attempt; it will be tried again", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+		select {
+		case <-r.lost:
+			return stdout, stderr, nil
+		default:
+		}
 		if !r.rest(ctx, pause) {
 			return stdout, stderr, err
 		}

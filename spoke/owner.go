@@ -63,6 +63,7 @@ func attemptsHere(dir, task string) (map[int]string, error) {
 }
 
 // lastAttempt is the highest number of an attempt of a task of conn that has a directory here; 0 = none. The error is a fault of this host.
+// One whose note a disk does not give counts: it is taken over, and whose it is is told before anything is done to it.
 func lastAttempt(dir, conn, task string) (last int, err error) {
 	dirs, err := attemptsHere(dir, task)
 	if err != nil {
@@ -70,7 +71,7 @@ func lastAttempt(dir, conn, task string) (last int, err error) {
 	}
 	for n, at := range dirs {
 		others, err := anothers(at, conn)
-		if err != nil {
+		if hostfault.NoRoom(err) {
 			return 0, err
 		}
 		if !others {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -34,8 +35,11 @@ func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connecti
 			continue
 		}
 		last, err := s.backlog.Found(c.ID, t.Task)
-		if err != nil {
+		if hostfault.NoRoom(err) {
 			return nil, err
+		}
+		if err != nil { // one bad directory holds up nothing else of the hub; what is there is never started over
+			s.Log.ErrorContext(ctx, "looking for what has begun of an agent that the hub recalls as paused", "id", t.Task, "err", err)
 		}
 		if last > t.Attempt { // the hub was not told yet
 			tasks[i].Attempt, tasks[i].Over = last, false
@@ -51,73 +55,75 @@ func (s *Spoke) mayStart() {
 }
 
 // lookForAttempts looks for what the database does not know since a restore. Before it is found no word about it can be obeyed: a fault of this
-// host is waited out.
+// host is waited out, that of a disk for a while. What cannot be read then holds up nothing else, and is not started over.
 func (s *Spoke) lookForAttempts(ctx context.Context) error {
-	for {
-		err := s.takeBack(ctx)
+	if !s.backlog.Restored() {
+		return nil
+	}
+	for began := time.Now(); ; {
+		faults, err := s.takeBack(ctx)
 		if err == nil {
-			err = s.findBegun(ctx)
+			var more error
+			more, err = s.findBegun(ctx)
+			faults = errors.Join(faults, more)
 		}
-		if !hostfault.Is(err) {
+		if err != nil || faults == nil {
 			return err
 		}
-		s.Log.ErrorContext(ctx, "looking for what has begun since the backup; it will be tried again, and nothing is begun before", "err", err)
-		if wait.For(ctx, 5*time.Second) != nil {
-			return err
+		if !hostfault.NoRoom(faults) && time.Since(began) > s.left.patience() {
+			s.Log.ErrorContext(ctx, "what has begun of some agents since the backup cannot be told, by a fault of this host; the others go on", "err", faults)
+			return nil
+		}
+		s.Log.ErrorContext(ctx, "looking for what has begun since the backup; it will be tried again, and nothing is begun before", "err", faults)
+		if wait.For(ctx, min(5*time.Second, s.left.patience())) != nil {
+			return nil
 		}
 	}
 }
 
 // takeBack finds agents that are paused as far as the database knows, and went on after the backup that it was restored from: an
-// attempt that it does not know has a directory.
-func (s *Spoke) takeBack(ctx context.Context) error {
+// attempt that it does not know has a directory. Faults are those of this host.
+func (s *Spoke) takeBack(ctx context.Context) (faults, err error) {
 	list, err := s.backlog.PausedAgents(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ran []backlog.PausedAgent
 	for _, a := range list {
 		last, err := s.backlog.Found(a.Conn, a.Task)
-		if err != nil {
-			return err
-		}
+		faults = errors.Join(faults, err)
 		if last > a.Attempt {
 			s.Log.WarnContext(ctx, "an agent is paused as far as is known, and the directory of a later attempt is there; that attempt is taken over", "id", a.Task, "attempt", last)
 			ran = append(ran, backlog.PausedAgent{Task: a.Task, Attempt: last})
 		}
 	}
-	return s.backlog.TakeBack(ctx, ran)
+	return faults, s.backlog.TakeBack(ctx, ran)
 }
 
 // findBegun notes the last attempts that have a directory here, of all agents that wait: a hub that
-// ends ends them in one transaction, which looks at no disk.
-func (s *Spoke) findBegun(ctx context.Context) error {
-	if !s.backlog.Restored() {
-		return nil
-	}
+// ends ends them in one transaction, which looks at no disk. Faults are those of this host.
+func (s *Spoke) findBegun(ctx context.Context) (faults, err error) {
 	conns, err := s.DB.Connections(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, c := range conns {
 		after := ""
 		for {
 			list, err := s.backlog.WaitingAgents(ctx, c.ID, after)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if len(list) == 0 {
 				break
 			}
 			for _, a := range list {
-				if err := s.lookForBegun(c.ID, a.Task); err != nil {
-					return err
-				}
+				faults = errors.Join(faults, s.lookForBegun(c.ID, a.Task))
 			}
 			after = list[len(list)-1].Task
 		}
 	}
-	return nil
+	return faults, nil
 }
 
 // lookForBegun is findBegun for a task of conn that somebody says a word about. It comes before the transaction of that word. The error is a
@@ -188,12 +194,13 @@ func (s *Spoke) believe(ctx context.Context, r *run, x *supervisor.Exit) {
 	}
 }
 
-// exists reports whether something is at a path in the directory of a task. What an agent has closed for good counts as there.
+// exists reports whether something is at a path in the directory of a task. What an agent has closed for good counts as there, and so does
+// what a fault of this host keeps from being looked at: nothing is started there.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrPermission) {
 		supervisor.Reopen(filepath.Dir(path))
 		_, err = os.Lstat(path)
 	}
-	return err == nil || errors.Is(err, fs.ErrPermission)
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
 }

@@ -1,11 +1,17 @@
 package spoke
 
 import (
+	"bytes"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
@@ -40,4 +46,43 @@ func TestARecordOfBeforeARestoreIsBelieved(t *testing.T) {
 			require.Equal(t, tt.counts, tt.says.Outcome)
 		})
 	}
+}
+
+// What cannot be looked at may be there: nothing is started in it.
+func TestWhatCannotBeLookedAtIsThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, loop := filepath.Join(dir, "file"), filepath.Join(dir, "loop")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Symlink(loop, loop))
+
+	for path, want := range map[string]bool{file: true, filepath.Join(dir, "nothing"): false, filepath.Join(file, "below"): false, filepath.Join(loop, "below"): true} {
+		require.Equal(t, want, exists(path), path)
+	}
+}
+
+// A directory that a disk does not give keeps no spoke from beginning, and no other agent from being taken back.
+func TestABadDirectoryKeepsNothingElseFromBeginning(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Spoke.Exec(`UPDATE sequences SET base = 1`))
+	s, _ := liveRun()
+	var log bytes.Buffer
+	s.Log, s.DB, s.backlog, s.left.most = slog.New(slog.NewTextHandler(&log, nil)), p.Spoke.DB, Backlog(p.Spoke.DB, t.TempDir()), time.Nanosecond
+	require.NoError(t, s.backlog.LookForRestore(t.Context()))
+	require.True(t, s.backlog.Restored())
+	bad, good := askedFor(t, p, s.backlog), askedFor(t, p, s.backlog)
+	looked := map[string]int{}
+	s.backlog.Found = func(_, task string) (int, error) {
+		if looked[task]++; task == bad {
+			return 0, syscall.EIO
+		}
+		return 0, nil
+	}
+
+	require.NoError(t, s.lookForAttempts(t.Context()))
+
+	require.Equal(t, map[string]int{bad: looked[bad], good: looked[bad]}, looked)
+	require.Positive(t, looked[bad])
+	require.Contains(t, log.String(), "cannot be told, by a fault of this host; the others go on")
 }

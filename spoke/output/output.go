@@ -133,7 +133,7 @@ func (s *Sender) look(ctx context.Context) (silent bool, err error) {
 		if s.knows(f) {
 			continue
 		}
-		if some, err := s.wrote(f); err == nil && some {
+		if s.wrote(f) {
 			fresh = append(fresh, f)
 		} else {
 			silent = true
@@ -155,10 +155,10 @@ func (s *Sender) Keep(ctx context.Context, f backlog.Fence) error {
 	if s.knows(f) {
 		return nil
 	}
-	some, err := s.wrote(f)
-	if err == nil && some {
-		_, err = s.keep.Submit(ctx, f)
+	if !s.wrote(f) {
+		return nil
 	}
+	_, err := s.keep.Submit(ctx, f)
 	return err
 }
 
@@ -187,20 +187,18 @@ func (s *Sender) Forget(ctx context.Context, conn string) error {
 }
 
 // wrote reports whether there is anything to send of an attempt. It is asked of every live
-// one again and again. The error is a fault of this host: it cannot be told now.
-func (s *Sender) wrote(f backlog.Fence) (bool, error) {
+// one again and again. What a fault of this host keeps from being told may be something: who sends it waits for it, and nobody else.
+func (s *Sender) wrote(f backlog.Fence) bool {
 	for _, name := range commands.Streams {
 		if supervisor.Empty(s.Dir(f), supervisor.Stream(name)) {
 			continue
 		}
-		switch p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap()); {
-		case hostfault.Is(err):
-			return false, err
-		case err == nil && len(p.Data) > 0:
-			return true, nil
+		p, err := supervisor.Read(s.Dir(f), supervisor.Stream(name), 0, 1, s.Cap())
+		if hostfault.Is(err) || err == nil && len(p.Data) > 0 {
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 func (s *Sender) knows(f backlog.Fence) bool {
