@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 )
 
 // maxUnshown is how many connections may be open that have shown no key. An agent may dial as fast as it can: the files of an
-// instance are not for those. The oldest goes first, as who has the key shows it at once.
+// instance are not for those. The oldest goes first, as who has the key shows it at once; while there are so many, connections are
+// taken in no faster than that takes.
 const maxUnshown = 256
 
 // unshown are the open connections that have shown no key, the oldest first.
@@ -20,12 +22,21 @@ type unshown struct {
 
 // add takes in a connection, and closes the oldest where there are too many.
 func (u *unshown) add(c net.Conn) {
+	if u.full() {
+		time.Sleep(time.Millisecond)
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.conns = append(u.conns, c); len(u.conns) > maxUnshown {
 		_ = u.conns[0].Close()
 		u.conns = u.conns[1:]
 	}
+}
+
+func (u *unshown) full() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.conns) >= maxUnshown
 }
 
 // forget lets go of a connection that has shown the key, or is closed.
