@@ -238,9 +238,16 @@ func Await(t testing.TB, what string, ok func() bool) {
 
 // A Log keeps what an instance writes.
 type Log struct {
-	mu  sync.Mutex // guards buf
+	mu  sync.Mutex // guards the rest
 	buf bytes.Buffer
 	saw func(line string) // is shown each line before who logs it goes on; nil = nobody is
+}
+
+// watch shows saw what is written from now on.
+func (l *Log) watch(saw func(line string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.saw = saw
 }
 
 // Write adds to the log.

@@ -14,7 +14,7 @@ func TestAHubThatHasStoppedListensNoMore(t *testing.T) {
 	t.Parallel()
 	m := Start(t, "attic")
 	var ends []error
-	m.Hub.Log.saw = func(line string) {
+	m.Hub.Log.watch(func(line string) {
 		if !strings.Contains(line, "hub has stopped") {
 			return
 		}
@@ -23,7 +23,7 @@ func TestAHubThatHasStoppedListensNoMore(t *testing.T) {
 			err = l.Close()
 		}
 		ends = append(ends, err)
-	}
+	})
 
 	m.Stop(t, "attic")
 	m.Stop(t, "hub")
