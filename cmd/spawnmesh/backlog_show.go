@@ -101,6 +101,9 @@ func (a *app) printTask(t backlog.Task, keeps string) error {
 func blocksOf(t backlog.Task) string {
 	text := strings.Join(t.Blocks, ", ")
 	if more := t.Dependents - len(t.Blocks); more > 0 {
+		if t.Dependents >= backlog.MaxDependencies {
+			return text + fmt.Sprintf(", and at least %d more", more)
+		}
 		text += fmt.Sprintf(", and %d more", more)
 	}
 	return text
