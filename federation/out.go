@@ -103,7 +103,11 @@ func (x *Exchange) send(ctx context.Context, out []store.Outgoing) (int, error) 
 			failed, err = append(failed, out[i]), e
 		}
 	}
-	x.cursor.Full(full)
+	through := out[len(out)-1].Seq
+	if len(failed) > 0 {
+		through = failed[0].Seq - 1
+	}
+	x.cursor.Full(full, through)
 	x.cursor.Back(failed)
 	if err == nil && len(full) > 0 {
 		return store.RelayBatch, nil

@@ -240,8 +240,8 @@ func (x *Exchange) compareBeat(ctx context.Context, p *Peer, in *store.Incoming,
 		x.log.DebugContext(ctx, "comparing numbers; the next heartbeat does it again", "err", err)
 		return nil
 	}
-	x.cursor.Suspend(v.State == string(store.Suspended))
 	x.cursor.Release()
+	x.cursor.Suspend(v.State == string(store.Suspended)) // later: what it begins is at once
 	return nil
 }
 

@@ -97,11 +97,10 @@ func breachOf(x supervisor.Exit) (*commands.Breach, commands.Reason) {
 // until the attempt is left. A disk has a while to mend; then, and where a kill decides what the end is, the end is told without.
 func (s *Spoke) lastOutput(ctx context.Context, r *run, x supervisor.Exit) (stdout, stderr commands.Output, err error) {
 	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		var fault error
 		stdout, err = describeOutput(r.control(), supervisor.Stdout, x.Stdout, s.outputCap())
-		if err == nil {
-			stderr, err = describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())
-		}
-		if err == nil {
+		stderr, fault = describeOutput(r.control(), supervisor.Stderr, x.Stderr, s.outputCap())
+		if err = errors.Join(err, fault); err == nil {
 			return stdout, stderr, nil
 		}
 		if !hostfault.NoRoom(err) && time.Since(began) > s.left.patience() {

@@ -1,6 +1,7 @@
 package spoke
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -61,69 +62,94 @@ func (s *Spoke) lookForAttempts(ctx context.Context) error {
 		return nil
 	}
 	for began := time.Now(); ; {
-		faults, err := s.takeBack(ctx)
+		f := faults{until: began.Add(s.left.patience())}
+		err := s.takeBack(ctx, &f)
 		if err == nil {
-			var more error
-			more, err = s.findBegun(ctx)
-			faults = errors.Join(faults, more)
+			err = s.findBegun(ctx, &f)
 		}
-		if err != nil || faults == nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil || f.first == nil {
 			return err
 		}
-		if !hostfault.NoRoom(faults) && time.Since(began) > s.left.patience() {
-			s.Log.ErrorContext(ctx, "what has begun of some agents since the backup cannot be told, by a fault of this host; the others go on", "err", faults)
+		if f.over() {
+			s.Log.ErrorContext(ctx, "what has begun of some agents since the backup cannot be told, by a fault of this host; the others go on", "agents", f.n, "err", f.first)
 			return nil
 		}
-		s.Log.ErrorContext(ctx, "looking for what has begun since the backup; it will be tried again, and nothing is begun before", "err", faults)
-		if wait.For(ctx, min(5*time.Second, s.left.patience())) != nil {
-			return nil
+		s.Log.ErrorContext(ctx, "looking for what has begun since the backup; it will be tried again, and nothing is begun before", "err", f.first)
+		if err := wait.For(ctx, min(5*time.Second, s.left.patience())); err != nil {
+			return err
 		}
 	}
 }
 
+// faults are those of this host in one look at all agents. Where it has no room nothing is told of any, and the look ends.
+type faults struct {
+	until time.Time // so long a disk has to mend
+	first error     // one that says that there is no room, if any does
+	n     int
+}
+
+// add notes what came of one agent, and reports whether to go on with the next.
+func (f *faults) add(err error) bool {
+	if err == nil {
+		return true
+	}
+	f.n++
+	if f.first == nil || hostfault.NoRoom(err) {
+		f.first = err
+	}
+	return !hostfault.NoRoom(err)
+}
+
+// over reports whether it was waited for a disk for long enough.
+func (f *faults) over() bool { return !hostfault.NoRoom(f.first) && !time.Now().Before(f.until) }
+
 // takeBack finds agents that are paused as far as the database knows, and went on after the backup that it was restored from: an
-// attempt that it does not know has a directory. Faults are those of this host.
-func (s *Spoke) takeBack(ctx context.Context) (faults, err error) {
+// attempt that it does not know has a directory.
+func (s *Spoke) takeBack(ctx context.Context, f *faults) error {
 	list, err := s.backlog.PausedAgents(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var ran []backlog.PausedAgent
 	for _, a := range list {
 		last, err := s.backlog.Found(a.Conn, a.Task)
-		faults = errors.Join(faults, err)
+		if !f.add(err) || ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if last > a.Attempt {
 			s.Log.WarnContext(ctx, "an agent is paused as far as is known, and the directory of a later attempt is there; that attempt is taken over", "id", a.Task, "attempt", last)
 			ran = append(ran, backlog.PausedAgent{Task: a.Task, Attempt: last})
 		}
 	}
-	return faults, s.backlog.TakeBack(ctx, ran)
+	return s.backlog.TakeBack(ctx, ran)
 }
 
 // findBegun notes the last attempts that have a directory here, of all agents that wait: a hub that
-// ends ends them in one transaction, which looks at no disk. Faults are those of this host.
-func (s *Spoke) findBegun(ctx context.Context) (faults, err error) {
+// ends ends them in one transaction, which looks at no disk.
+func (s *Spoke) findBegun(ctx context.Context, f *faults) error {
 	conns, err := s.DB.Connections(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, c := range conns {
 		after := ""
 		for {
 			list, err := s.backlog.WaitingAgents(ctx, c.ID, after)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if len(list) == 0 {
 				break
 			}
 			for _, a := range list {
-				faults = errors.Join(faults, s.lookForBegun(c.ID, a.Task))
+				if !f.add(s.lookForBegun(c.ID, a.Task)) || ctx.Err() != nil {
+					return ctx.Err()
+				}
 			}
 			after = list[len(list)-1].Task
 		}
 	}
-	return faults, nil
+	return nil
 }
 
 // lookForBegun is findBegun for a task of conn that somebody says a word about. It comes before the transaction of that word. The error is a

@@ -170,8 +170,8 @@ func TestTheRelayReadsWhatIsOpenAlone(t *testing.T) {
 		args []any
 		most float64
 	}{
-		"from the first":   {`SELECT count(*) FROM ` + store.OpenMessagesForTest, []any{p.Hub.Conn.ID, 1, 1 << 40, 256, ""}, 20},
-		"from the newest":  {`SELECT count(*) FROM ` + store.OpenMessagesForTest, []any{p.Hub.Conn.ID, 20000, 1 << 40, 256, ""}, 10},
+		"from the first":   {`SELECT count(*) FROM ` + store.OpenMessagesForTest, []any{p.Hub.Conn.ID, 1, 1 << 40, 256}, 20},
+		"from the newest":  {`SELECT count(*) FROM ` + store.OpenMessagesForTest, []any{p.Hub.Conn.ID, 20000, 1 << 40, 256}, 10},
 		"to count":         {`SELECT conn::text, count(*) FROM open_outbox GROUP BY conn`, nil, 20},
 		"that many are so": {store.ConfirmForTest, []any{p.Hub.Conn.ID, "{[1,20000]}", 100}, 20},
 	} {

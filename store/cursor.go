@@ -72,7 +72,7 @@ type Cursor struct {
 	turn   int64         // number up to which the turn of resends goes that is under way
 	sent   time.Time     // when Next returned something last
 	full   time.Time     // until then Next passes over what starts work: the queue has no room for it
-	aside  int64         // highest number of what Next has returned of the rest since
+	aside  int64         // highest number of the rest that went out meanwhile
 }
 
 // NewCursor returns a cursor that stands before everything of connection conn. What this process
@@ -120,10 +120,13 @@ func (c *Cursor) Due() time.Time {
 var outgoingColumns = fmt.Sprintf(`o.id::text, o.conn::text, o.seq, o.queue, o.kind, o.envelope, o.created_at > clock_timestamp() + interval '%d s'`, signing.Skew/time.Second)
 
 // openMessages are the open messages of connection $1 with numbers from $2 to $3, the first
-// $4 of them, without those of queue $5. Each gap of what is confirmed is looked into by itself, and no further.
+// $4 of them. Each gap of what is confirmed is looked into by itself, and no further.
 const openMessages = `(SELECT o.* FROM unconfirmed u, LATERAL (
-		SELECT * FROM outbox WHERE conn = u.conn AND seq >= greatest(u.first, $2::bigint) AND seq < u.below AND seq <= $3::bigint AND queue <> $5 ORDER BY seq LIMIT $4
+		SELECT * FROM outbox WHERE conn = u.conn AND seq >= greatest(u.first, $2::bigint) AND seq < u.below AND seq <= $3::bigint ORDER BY seq LIMIT $4
 	) AS o WHERE u.conn = $1 AND u.below > $2::bigint AND u.first <= $3::bigint ORDER BY o.seq LIMIT $4) AS o`
+
+// openControls are those of them that start no work, by their index.
+var openControls = strings.Replace(openMessages, "ORDER BY seq LIMIT", "AND queue = '"+commands.QueueControl+"' ORDER BY seq LIMIT", 1)
 
 // RelayBatch is how many messages a cursor returns at most.
 const RelayBatch = 256
@@ -154,16 +157,16 @@ func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 
 // rest returns what comes next of the queues that have room. The caller holds mu.
 func (c *Cursor) rest(ctx context.Context) ([]Outgoing, error) {
-	list, err := c.open(ctx, max(c.last, c.aside)+1, commands.QueueRun)
+	list, err := c.open(ctx, max(c.last, c.aside)+1, openControls)
 	if len(list) > 0 {
 		c.aside = list[len(list)-1].Seq
 	}
 	return list, err
 }
 
-// open reads what is open from a number on, without a queue.
-func (c *Cursor) open(ctx context.Context, from int64, without string) ([]Outgoing, error) {
-	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` ORDER BY o.seq`, c.conn, from, int64(math.MaxInt64), RelayBatch, without)
+// open reads what is open from a number on.
+func (c *Cursor) open(ctx context.Context, from int64, messages string) ([]Outgoing, error) {
+	list, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+messages+` ORDER BY o.seq`, c.conn, from, int64(math.MaxInt64), RelayBatch)
 	if c.repeat {
 		relabel(list)
 	}
@@ -173,7 +176,7 @@ func (c *Cursor) open(ctx context.Context, from int64, without string) ([]Outgoi
 // read reads what comes next from the table. What was handed over before is in it, or behind
 // what is read now. The caller holds mu.
 func (c *Cursor) read(ctx context.Context) ([]Outgoing, error) {
-	list, err := c.open(ctx, c.last+1, "")
+	list, err := c.open(ctx, c.last+1, openMessages)
 	if c.repeat {
 		c.repeat = err != nil || len(list) > 0
 	}
@@ -189,21 +192,29 @@ func (c *Cursor) Back(list []Outgoing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range list {
+		c.aside = min(c.aside, o.Seq-1)
+	}
+	c.back(list)
+}
+
+// back is Back for Next alone. The caller holds mu.
+func (c *Cursor) back(list []Outgoing) {
+	for _, o := range list {
 		c.last = min(c.last, o.Seq-1)
 		c.handed.reread()
 	}
 }
 
 // Full stands before messages that start work, for which their queue has no room, and passes over that queue for a while: it holds up
-// no other.
-func (c *Cursor) Full(list []Outgoing) {
+// no other. All of the other queues up to number through was taken.
+func (c *Cursor) Full(list []Outgoing, through int64) {
 	if len(list) == 0 {
 		return
 	}
-	c.Back(list)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.full, c.aside = time.Now().Add(fullFor), 0
+	c.back(list)
+	c.full, c.aside = time.Now().Add(fullFor), max(c.aside, through)
 }
 
 // Reseal stands before messages that are sealed again. The message server would take them for
@@ -220,7 +231,7 @@ func (c *Cursor) Reseal(list []Outgoing) {
 func (c *Cursor) Restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.repeat, c.full = 0, false, time.Time{}
+	c.last, c.aside, c.repeat, c.full = 0, 0, false, time.Time{}
 	c.handed.reread()
 }
 
@@ -229,7 +240,7 @@ func (c *Cursor) Restart() {
 func (c *Cursor) Rewind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.repeat = 0, true
+	c.last, c.aside, c.repeat = 0, 0, true
 	c.handed.reread()
 	c.handed.pending.Send()
 }
@@ -283,7 +294,7 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	relabel(list)
 	c.resent(list)
 	if len(list) == 0 && time.Since(c.sent) > resendFirst {
-		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1, "") // by a clock that was set back they are new
+		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1) // by a clock that was set back they are new
 		if err != nil {
 			return nil, err
 		}
@@ -318,12 +329,12 @@ func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
 
 // overdueIn reads at most a number of messages from one number to another that were sent a while ago.
 func (c *Cursor) overdueIn(ctx context.Context, from, to int64, most int) ([]Outgoing, error) {
-	without := ""
+	messages := openMessages
 	if c.suspended.Load() {
-		without = commands.QueueRun
+		messages = openControls
 	}
-	return c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $6::interval AND clock_timestamp() + $7::interval ORDER BY o.seq`,
-		c.conn, from, to, most, without, resendFirst, signing.Skew)
+	return c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+messages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
+		c.conn, from, to, most, resendFirst, signing.Skew)
 }
 
 // relabel gives copies of messages ids of their own for the message server, which

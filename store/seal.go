@@ -153,7 +153,7 @@ func (db *DB) sealOpen(ctx context.Context, tx *Tx, conn string, kid signing.Key
 // sealSome seals the first of the open messages with numbers from one to another again, but for those that stay as they are. It
 // returns how many they are, and the last number that was looked at, 0 for none.
 func (db *DB) sealSome(ctx context.Context, tx *Tx, conn string, signer *signing.Signer, from, to int64, stays func(h *signing.Header, now time.Time) bool, number func(i int, seq int64) int64) (n int, last int64, err error) {
-	rows, err := tx.Query(ctx, `SELECT o.id::text, o.seq, o.envelope, clock_timestamp() FROM `+openMessages+` ORDER BY o.seq`, conn, from, to, sealedAtOnce, "")
+	rows, err := tx.Query(ctx, `SELECT o.id::text, o.seq, o.envelope, clock_timestamp() FROM `+openMessages+` ORDER BY o.seq`, conn, from, to, sealedAtOnce)
 	if err != nil {
 		return 0, 0, fmt.Errorf("reading messages to seal again: %w", err)
 	}
