@@ -84,6 +84,29 @@ func TestALinkReadsWhatPiledUp(t *testing.T) {
 	require.Same(t, before, k.conns.get(), "the link was dropped")
 }
 
+// Orders for one peer that does not read fill the queues that all share, but for what kills need.
+func TestOrdersLeaveRoomForKills(t *testing.T) {
+	t.Parallel()
+	h := startHub(t, func(h *Hub) { h.CommandBytes = 16 << 20 })
+	admit(t, h, "away", "attic")
+	command := func(conn, queue, id string) Command {
+		return Command{Conn: conn, Queue: queue, Verb: map[string]string{commands.QueueRun: "spawn", commands.QueueControl: "kill"}[queue], ID: id, Envelope: bytes.Repeat([]byte("x"), 200<<10)}
+	}
+	full := 0
+	for _, id := range ids("c", 100) {
+		err := h.Publish(t.Context(), []Command{command("away", commands.QueueRun, id)})[0]
+		if err != nil {
+			require.ErrorIs(t, err, ErrQuota)
+			full++
+		}
+	}
+	require.Positive(t, full)
+	require.Less(t, full, 50)
+
+	require.ErrorIs(t, h.Publish(t.Context(), []Command{command("attic", commands.QueueRun, "an-order")})[0], ErrQuota)
+	requireSent(t, h.Publish(t.Context(), []Command{command("away", commands.QueueControl, "a-kill"), command("attic", commands.QueueControl, "another")}))
+}
+
 // A peer that sends as much as it can, to a hub that chokes on it, fills its own
 // queues. Others are read, answered and stored as ever.
 func TestAFloodTakesOnlyItsOwnShare(t *testing.T) {

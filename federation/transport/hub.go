@@ -41,6 +41,7 @@ type Hub struct {
 	NewLink func(conn, incarnation string, since time.Time)
 
 	CommandQuota int   // commands that may wait per peer, queue and verb; default 10,000
+	CommandBytes int64 // commands that may wait for all peers, in bytes; default 256 MiB. A sixteenth is for what starts no work
 	ReportQuota  int   // reports that may wait per peer and kind; default 20,000
 	ReportBytes  int64 // a peer's share of the memory: events and results that may wait, and as much again for logs, in bytes; default 8 MiB
 
@@ -52,6 +53,8 @@ type Hub struct {
 	room   *room    // of all that reads reports
 	gauges sync.Map // of gauges, by peer
 
+	reserve reserve
+
 	mu     sync.Mutex     // guards what follows, and is held while a peer is set up or dropped
 	srv    *server.Server // nil before Start
 	stops  []func()       // end the connections inside the process
@@ -60,10 +63,7 @@ type Hub struct {
 	opened map[string]int // number of exports each peer has
 }
 
-const (
-	maxPeers     = 4096      // connections at once
-	commandBytes = 256 << 20 // of commands that wait for all peers
-)
+const maxPeers = 4096 // connections at once
 
 // prepare makes what Admit needs, which may be called before Start.
 func (h *Hub) prepare() {
@@ -157,7 +157,7 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	if err := h.openConns(ctx, srv); err != nil {
 		return nil, err
 	}
-	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), commandBytes))
+	err = ensureStreams(ctx, h.main.get().js, commandStream(int64(cmp.Or(h.CommandQuota, 10_000)), h.bytesOfCommands()))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spawnmesh/spawnmesh/commands"
 )
 
 // Publish queues commands for their peers, connected or not, and returns one
@@ -17,7 +19,13 @@ import (
 // same queue in packs. A command with the id of one that waits, or that was
 // published within ten minutes, counts as stored and is not stored again.
 func (h *Hub) Publish(ctx context.Context, list []Command) []error {
-	return publish(ctx, h.main.get(), ErrUnavailable, list, commandMessage)
+	return publish(ctx, h.main.get(), ErrUnavailable, list, func(c Command) (*nats.Msg, error) {
+		m, err := commandMessage(c)
+		if err == nil && c.Queue == commands.QueueRun && !h.fits(ctx, int64(len(c.Envelope))) {
+			err = fmt.Errorf("%w: it leaves a sixteenth to what starts no work", ErrQuota)
+		}
+		return m, err
+	})
 }
 
 func commandMessage(c Command) (*nats.Msg, error) {
