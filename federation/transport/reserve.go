@@ -30,10 +30,10 @@ func (h *Hub) fits(ctx context.Context, n int64) bool {
 		ctx, done := context.WithTimeout(ctx, callTimeout)
 		defer done()
 		s, err := l.js.Stream(ctx, streamCommands)
-		if err != nil {
+		if h.reserve.at = time.Now(); err != nil { // the next command of the list does not wait for it again
 			return true
 		}
-		h.reserve.at, h.reserve.bytes = time.Now(), int64(s.CachedInfo().State.Bytes)
+		h.reserve.bytes = int64(s.CachedInfo().State.Bytes)
 	}
 	if h.reserve.bytes+n > h.bytesOfCommands()/16*15 {
 		return false
