@@ -64,6 +64,7 @@ var may = map[string]string{
 	"internal/bench/record": "",
 
 	"internal/audittree": "signing",
+	"internal/blob":      "",
 	"internal/backup":    "commands internal/instance store store/postgres",
 	"internal/canary":    "",
 	"internal/config":    "commands",
