@@ -114,10 +114,14 @@ func (s *Store) Open(d Digest) (*Reader, error) {
 	return &Reader{f: f, digest: d, sum: sha256.New()}, nil
 }
 
-// Remove forgets d and what came of it; what is not here is no error.
+// Remove forgets d and what came of it, from whomever; what is not here is no error.
 func (s *Store) Remove(d Digest) error {
-	err := errors.Join(absent(os.Remove(s.path(d))), absent(os.Remove(s.part(d))))
-	if err != nil {
+	err := absent(os.Remove(s.path(d)))
+	parts, e := filepath.Glob(s.part("*", d))
+	for _, part := range parts {
+		e = errors.Join(e, absent(os.Remove(part)))
+	}
+	if err = errors.Join(err, e); err != nil {
 		return fmt.Errorf("removing blob %s: %w", d, err)
 	}
 	return nil

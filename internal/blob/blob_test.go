@@ -148,11 +148,11 @@ func TestATransferGoesOnWhereItStopped(t *testing.T) {
 	text := some(1, 250_000)
 	d := blob.Of(text)
 	for at := 0; at < len(text); at += 60_000 { // each time another process
-		p, err := open(t, dir).Part(d, int64(len(text)))
+		p, err := open(t, dir).Part("attic", d, int64(len(text)))
 		require.NoError(t, err)
 		require.EqualValues(t, at, p.Offset())
 		require.ErrorIs(t, p.Finish(), io.ErrUnexpectedEOF)
-		p, err = open(t, dir).Part(d, int64(len(text)))
+		p, err = open(t, dir).Part("attic", d, int64(len(text)))
 		require.NoError(t, err)
 		require.NoError(t, p.Append(text[at:min(at+60_000, len(text))]))
 		require.NoError(t, p.Close())
@@ -160,7 +160,7 @@ func TestATransferGoesOnWhereItStopped(t *testing.T) {
 	s := open(t, dir)
 	_, err := s.Size(d)
 	require.ErrorIs(t, err, fs.ErrNotExist, "it has no name before it was checked")
-	p, err := s.Part(d, int64(len(text)))
+	p, err := s.Part("attic", d, int64(len(text)))
 	require.NoError(t, err)
 	require.ErrorIs(t, p.Append([]byte{0}), blob.ErrTooLarge)
 	require.NoError(t, p.Finish())
@@ -175,19 +175,19 @@ func TestATransferOfOtherBytesBeginsAgain(t *testing.T) {
 	s := open(t, t.TempDir())
 	text := some(1, 1000)
 	d := blob.Of(text)
-	p, err := s.Part(d, 1000)
+	p, err := s.Part("attic", d, 1000)
 	require.NoError(t, err)
 	require.NoError(t, p.Append(some(2, 1000)))
 	require.ErrorIs(t, p.Finish(), blob.ErrDamaged)
 	_, err = s.Open(d)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 
-	p, err = s.Part(d, 1000)
+	p, err = s.Part("attic", d, 1000)
 	require.NoError(t, err)
 	require.Zero(t, p.Offset())
 	require.NoError(t, p.Append(text[:900]))
 	require.NoError(t, p.Close())
-	p, err = s.Part(d, 800) // an order that lied of the size
+	p, err = s.Part("attic", d, 800) // an order that lied of the size
 	require.NoError(t, err)
 	require.Zero(t, p.Offset())
 	require.NoError(t, p.Close())
@@ -205,5 +205,45 @@ func TestDigestsAreReadStrictly(t *testing.T) {
 		"sha256-" + strings.Repeat("g", 64), "sha256-" + strings.Repeat("/", 64), "sha256-../" + digits[3:], "sha512-" + digits} {
 		_, err := blob.Parse(bad)
 		require.ErrorContains(t, err, "is no digest", bad)
+	}
+}
+
+// Rubbish that one sender puts under the digest of another's blob harms nobody but itself.
+func TestSendersDoNotSpoilEachOthersParts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	text := some(1, 1000)
+	d := blob.Of(text)
+	good, err := s.Part("attic", d, 1000)
+	require.NoError(t, err)
+	bad, err := s.Part("cellar", d, 1000)
+	require.NoError(t, err)
+	require.NoError(t, good.Append(text[:500]))
+	require.NoError(t, bad.Append(some(2, 1000)))
+	list, err := s.Parts()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []blob.PartOf{{From: "attic", Digest: d}, {From: "cellar", Digest: d}}, list)
+	require.ErrorIs(t, bad.Finish(), blob.ErrDamaged)
+	require.NoError(t, good.Append(text[500:]))
+	require.NoError(t, good.Finish())
+	got, err := read(t, s, d)
+	require.NoError(t, err)
+	require.Equal(t, text, got)
+
+	left, err := s.Part("cellar", d, 1000)
+	require.NoError(t, err)
+	require.Zero(t, left.Offset())
+	require.NoError(t, left.Close())
+	require.NoError(t, s.RemovePart("cellar", d))
+	require.NoError(t, s.RemovePart("cellar", d), "what is not here is no error")
+	left, err = s.Part("cellar", d, 1000)
+	require.NoError(t, err)
+	require.NoError(t, left.Close())
+	require.NoError(t, s.Remove(d))
+	require.Empty(t, files(t, dir))
+	for _, from := range []string{"", "..", "a/b", "A", "a.b"} {
+		_, err := s.Part(from, d, 1000)
+		require.ErrorContains(t, err, "is no sender", from)
 	}
 }

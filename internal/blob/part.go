@@ -8,24 +8,66 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// A Part is a blob of which not all has come. It goes on behind what is there, also in another process. One goroutine uses
-// it at a time, and there is one Part of a blob at a time.
+// syncEvery is how many bytes a part has written before it waits for the disk: the end of a large blob then does not wait for
+// all of it at once, nor does whoever shares the disk.
+const syncEvery = 8 << 20
+
+// A Part is a blob of which not all has come, from one sender: what another one sends under the same digest cannot spoil it. It
+// goes on behind what is there, also in another process. One goroutine uses it at a time, and there is one Part of a blob
+// and a sender at a time.
 type Part struct {
-	store  *Store
-	f      *os.File
-	digest Digest
-	size   int64 // of the whole
-	offset int64
-	sum    hash.Hash // of what is there
+	store    *Store
+	f        *os.File
+	digest   Digest
+	size     int64 // of the whole
+	offset   int64
+	unsynced int64
+	sum      hash.Hash // of what is there
 }
 
-func (s *Store) part(d Digest) string { return filepath.Join(s.parts(), d.hex()) }
+// part is the file of a part: senders are ids of connections, which have no dots.
+func (s *Store) part(from string, d Digest) string {
+	return filepath.Join(s.parts(), d.hex()+"."+from)
+}
 
-// Part begins to receive d, which has size bytes, or goes on with it: it reads what is there, for the digest.
-func (s *Store) Part(d Digest, size int64) (*Part, error) {
-	f, err := os.OpenFile(s.part(d), os.O_RDWR|os.O_CREATE, 0o600)
+// A PartOf names a part.
+type PartOf struct {
+	From   string
+	Digest Digest
+}
+
+// Parts lists the parts that are there, for whoever knows which are still wanted.
+func (s *Store) Parts() (list []PartOf, err error) {
+	files, err := os.ReadDir(s.parts())
+	for _, f := range files {
+		digits, from, _ := strings.Cut(f.Name(), ".")
+		if d, err := Parse(prefix + digits); err == nil {
+			list = append(list, PartOf{from, d})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing parts of blobs: %w", err)
+	}
+	return list, nil
+}
+
+// RemovePart forgets what has come of d from one sender; what is not here is no error. Nobody has the part open.
+func (s *Store) RemovePart(from string, d Digest) error {
+	if err := absent(os.Remove(s.part(from, d))); err != nil {
+		return fmt.Errorf("removing a part of blob %s: %w", d, err)
+	}
+	return nil
+}
+
+// Part begins to receive d, which has size bytes, from a sender, or goes on with it: it reads what is there, for the digest.
+func (s *Store) Part(from string, d Digest, size int64) (*Part, error) {
+	if from == "" || strings.Trim(from, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return nil, fmt.Errorf("receiving blob %s: %.80q is no sender: it has lower-case letters, digits and dashes", d, from)
+	}
+	f, err := os.OpenFile(s.part(from, d), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("receiving blob %s: %w", d, err)
 	}
@@ -54,6 +96,13 @@ func (p *Part) Append(b []byte) error {
 	}
 	p.sum.Write(b)
 	p.offset += int64(len(b))
+	if p.unsynced += int64(len(b)); p.unsynced < syncEvery {
+		return nil
+	}
+	p.unsynced = 0
+	if err := p.f.Sync(); err != nil {
+		return fmt.Errorf("receiving blob %s: %w", p.digest, err)
+	}
 	return nil
 }
 
