@@ -21,8 +21,10 @@ func examples() map[Kind]Body {
 	reaped := []Process{{Pid: 7, Command: "sleep"}}
 	pub, old := pubOf(1), pubOf(2)
 	return map[Kind]Body{
-		SpawnKind: &Spawn{Task: task, Title: "a title", Runtime: RuntimeExec, Argv: []string{"sh", "-c", "echo $HOME"}, Dir: "/srv", Env: []EnvVar{{"CI", EnvPlain}, {"TOKEN", EnvFile}},
-			Sealed:       &Sealed{Key: signing.SealingKeyIDOf(pub), Mark: make([]byte, 32), Box: make([]byte, 60)},
+		SpawnKind: &Spawn{Task: task, Title: "a title", Runtime: RuntimeExec, Argv: []string{"sh", "-c", "echo $HOME"}, Env: []EnvVar{{"CI", EnvPlain}, {"TOKEN", EnvFile}},
+			Sealed: &Sealed{Key: signing.SealingKeyIDOf(pub), Mark: make([]byte, 32), Box: make([]byte, 60)},
+			Inputs: []Input{{Kind: InputGit, Blob: Blob{"sha256-" + strings.Repeat("0a", 32), 1 << 20}, Tip: strings.Repeat("0b", 20)},
+				{Kind: InputFile, Blob: Blob{Digest: "sha256-" + strings.Repeat("0c", 32)}, Path: "in/data.bin", Exec: true}},
 			Capabilities: []string{"go", "gpu:2"}, Priority: -100, TimeoutMS: 1000, MaxRetries: 3},
 		StatusKind:       &Status{Task: task},
 		KillKind:         &Kill{Task: task, Reason: "why", GraceMS: 10_000},

@@ -20,6 +20,8 @@ const (
 	Policy          Code = "POLICY"            // the spoke's own policy does not allow it
 	Grant           Code = "GRANT"             // the connection's grant does not allow it
 	Capability      Code = "CAPABILITY"        // the spoke does not have a required capability, or cannot open now what is named
+	InputMissing    Code = "INPUT_MISSING"     // an input of the order is not there, or did not come in time
+	InputTooLarge   Code = "INPUT_TOO_LARGE"   // the inputs of the order are more than is taken
 	UnknownTask     Code = "UNKNOWN_TASK"      // no such task on this instance
 	TaskConflict    Code = "TASK_CONFLICT"     // task id was used before with other content
 	Tombstone       Code = "TOMBSTONE"         // the task was killed before it arrived

@@ -8,6 +8,8 @@ var titles = map[Code]string{
 	Policy:          "The policy of the spoke does not allow it",
 	Grant:           "The grant of the connection does not allow it",
 	Capability:      "The spoke does not have a required capability",
+	InputMissing:    "An input of the order is not there",
+	InputTooLarge:   "The inputs of the order are more than is taken",
 	UnknownTask:     "There is no such task on this instance",
 	TaskConflict:    "The task id was used before with other content",
 	Tombstone:       "The task was killed before it arrived",

@@ -182,8 +182,10 @@ func (h *Hub) demand(s *commands.Spawn) {
 	if s.Runtime == commands.RuntimeExec {
 		list = commands.IsolationCapabilities(h.Isolation)
 	}
-	if s.Inline() {
-		list = append(list, commands.InlineFiles)
+	for _, b := range brings {
+		if b.some(s) {
+			list = append(list, b.capability)
+		}
 	}
 	for _, c := range list {
 		if !slices.Contains(s.Capabilities, c) {
@@ -209,7 +211,7 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 	case r.Spoke != "":
 		s, err := h.findSpoke(r.Spoke)
 		if err == nil {
-			err = takesInline(s, o.Spawn)
+			err = takes(s, o.Spawn)
 		}
 		o.Conn = s.ID
 		return err
@@ -223,7 +225,7 @@ func (h *Hub) address(o *store.SpawnOrder, r SpawnRequest) error {
 		return err
 	}
 	o.Conn = only.ID
-	return takesInline(only, o.Spawn)
+	return takes(only, o.Spawn)
 }
 
 // onlySpoke is the one that an order goes to that names none.
@@ -243,13 +245,28 @@ func (h *Hub) onlySpoke() (federation.Status, error) {
 		Hinting("name one with --spoke NAME, or let the hub choose with --any")
 }
 
-// takesInline refuses what a spoke is known not to take: one of an older version cannot even read the order, and
-// would count it as a bad message.
-func takesInline(s federation.Status, spawn *commands.Spawn) error {
-	if !spawn.Inline() || s.Beat == nil || slices.Contains(s.Beat.Body.Capabilities, commands.InlineFiles) {
-		return nil
-	}
-	return commands.Refuse(commands.Capability, "spoke %s takes no files and no standard input with an order", s.Name).Hinting("%s", allowInline)
+// A bring is what an order may bring that not every spoke takes, with the capability of those that do.
+type bring struct {
+	capability string
+	some       func(*commands.Spawn) bool
+	none       string // what others take
+	allow      string // what its host can do
 }
 
-const allowInline = "the host of a spoke allows them with inline_files: true in its policy.yaml, from the version on that knows this"
+var brings = []bring{
+	{commands.InlineFiles, (*commands.Spawn).Inline, "no files and no standard input with an order",
+		"the host of a spoke allows them with inline_files: true in its policy.yaml, from the version on that knows this"},
+	{commands.InputsTaken, func(s *commands.Spawn) bool { return len(s.Inputs) > 0 }, "no inputs of an order",
+		"the host of a spoke allows inputs with max_input_bytes in its policy.yaml, from the version on that fetches them"},
+}
+
+// takes refuses what a spoke is known not to take: one of an older version cannot even read the order, and
+// would count it as a bad message.
+func takes(s federation.Status, spawn *commands.Spawn) error {
+	for _, b := range brings {
+		if b.some(spawn) && s.Beat != nil && !slices.Contains(s.Beat.Body.Capabilities, b.capability) {
+			return commands.Refuse(commands.Capability, "spoke %s takes %s", s.Name, b.none).Hinting("%s", b.allow)
+		}
+	}
+	return nil
+}

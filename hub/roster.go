@@ -170,12 +170,14 @@ func lacks(missing []string) string {
 // cannot confine agents. A policy can offer capabilities, but no isolation.
 func less(lacking []string) string {
 	var hints []string
-	if slices.Contains(lacking, commands.InlineFiles) {
-		hints = append(hints, allowInline)
-		lacking = slices.DeleteFunc(slices.Clone(lacking), func(c string) bool { return c == commands.InlineFiles })
-		if len(lacking) == 0 {
-			return allowInline
+	for _, b := range brings {
+		if slices.Contains(lacking, b.capability) {
+			hints = append(hints, b.allow)
+			lacking = slices.DeleteFunc(slices.Clone(lacking), func(c string) bool { return c == b.capability })
 		}
+	}
+	if len(hints) > 0 && len(lacking) == 0 {
+		return strings.Join(hints, "; ")
 	}
 	named := func(c string) bool { _, ok := commands.IsolationBy(c); return !ok }
 	if slices.ContainsFunc(lacking, named) {

@@ -31,7 +31,7 @@ func (r Refusal) String() string {
 }
 
 // othersMay are the refusals that another spoke may not share.
-var othersMay = []commands.Code{commands.Policy, commands.Grant, commands.Capability, commands.BadPath}
+var othersMay = []commands.Code{commands.Policy, commands.Grant, commands.Capability, commands.BadPath, commands.InputTooLarge}
 
 // A reorder is an order that one spoke refused and another one gets.
 type reorder struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,7 +18,7 @@ func askedOf(spec json.RawMessage) (list pairs) {
 		demands = append(demands, "isolation "+level)
 	}
 	for _, c := range s.Capabilities {
-		if _, ok := commands.IsolationBy(c); !ok && c != commands.InlineFiles { // what it brings is said below
+		if _, ok := commands.IsolationBy(c); !ok && c != commands.InlineFiles && c != commands.InputsTaken { // what it brings is said below
 			demands = append(demands, "capability "+c)
 		}
 	}
@@ -34,13 +35,16 @@ func askedOf(spec json.RawMessage) (list pairs) {
 	return list
 }
 
-// broughtBy names the files of an order, and its standard input.
+// broughtBy names the files of an order, its standard input and its inputs.
 func broughtBy(s commands.Spawn) (list []string) {
 	for _, f := range s.Files {
 		list = append(list, f.Path)
 	}
 	if s.Stdin {
 		list = append(list, "standard input")
+	}
+	for _, in := range s.Inputs {
+		list = append(list, fmt.Sprintf("%s as %s (%s, %s)", in.Kind, cmp.Or(in.Path, "the directory"), commands.SizeText(in.Size), in.Digest[:14]))
 	}
 	return list
 }

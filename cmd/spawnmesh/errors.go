@@ -100,7 +100,7 @@ func exitOfCode(code commands.Code) int {
 	case commands.Validation, commands.BadEnv, commands.Ambiguous, commands.MethodNotAllowed, commands.UnsupportedMedia,
 		commands.PayloadTooLarge, commands.RequestTimeout, commands.Misdirected, keyFile, hostFile:
 		return exitMisuse
-	case commands.NotFound, commands.UnknownTask, commands.ReUnknown:
+	case commands.NotFound, commands.UnknownTask, commands.ReUnknown, commands.InputMissing:
 		return exitNotFound
 	case commands.Conflict, commands.Idempotency, commands.TaskConflict, commands.Tombstone, commands.StaleAttempt, commands.Cycle,
 		commands.FenceStale, commands.ResultClash, commands.Offset, commands.Resync:
@@ -109,7 +109,7 @@ func exitOfCode(code commands.Code) int {
 		commands.Forbidden, control.CertificateUnknown, commands.Unauthenticated, joinRefused, pinMismatch, handshakeBad,
 		commands.AuditBroken, commands.GrantMalformed, commands.GrantExpired, commands.GrantKeyUnknown, commands.GrantUnknown, commands.GrantMismatch:
 		return exitUntrusted
-	case commands.Policy, commands.Grant, commands.BadPath, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.FrozenThere, commands.Rate, commands.Full, commands.TooManyRequests:
+	case commands.Policy, commands.Grant, commands.BadPath, commands.InputTooLarge, commands.TooMany, commands.OverBudget, commands.LaneClosed, commands.FrozenThere, commands.Rate, commands.Full, commands.TooManyRequests:
 		return exitRefused
 	case commands.NoSpoke, commands.Capability:
 		return exitNoSpoke

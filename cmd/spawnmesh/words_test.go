@@ -256,6 +256,8 @@ func TestExitCodes(t *testing.T) {
 		"a grant of another key":    {commands.Refuse(commands.GrantKeyUnknown, "no"), commands.GrantKeyUnknown, 5},
 		"a grant that is over":      {commands.Refuse(commands.GrantUnknown, "no"), commands.GrantUnknown, 5},
 		"a forged grant":            {commands.Refuse(commands.GrantMismatch, "no"), commands.GrantMismatch, 5},
+		"inputs that are large":     {commands.Refuse(commands.InputTooLarge, "no"), commands.InputTooLarge, 6},
+		"an input that is away":     {commands.Refuse(commands.InputMissing, "no"), commands.InputMissing, 3},
 		"a spent budget":            {commands.Refuse(commands.OverBudget, "no"), commands.OverBudget, 6},
 		"a closed lane":             {commands.Refuse(commands.LaneClosed, "no"), commands.LaneClosed, 6},
 		"what is frozen":            {commands.Refuse(commands.FrozenThere, "no"), commands.FrozenThere, 6},

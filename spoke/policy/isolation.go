@@ -111,6 +111,9 @@ func (p *Policy) checkCapabilities() *problem {
 		if c == commands.InlineFiles {
 			return wrong(entry("capabilities", i), "capability %q is offered by itself; remove it here, and write inline_files: true", c)
 		}
+		if c == commands.InputsTaken {
+			return wrong(entry("capabilities", i), "capability %q is offered by itself; remove it here, and write max_input_bytes: 1GiB", c)
+		}
 		if commands.CheckCapability(c) != nil {
 			return wrong(entry("capabilities", i), "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", commands.Clip(c))
 		}
@@ -227,12 +230,15 @@ func (p *Policy) Bubble() (string, error) {
 	return "", fmt.Errorf("min_isolation is %s, and a bubble is less or something else", p.MinIsolation)
 }
 
-// Offers are the capabilities of this host: those that the policy names, that it takes files with
-// an order, and what agents are confined by, or can be.
+// Offers are the capabilities of this host: those that the policy names, that it takes files and inputs
+// of an order, and what agents are confined by, or can be.
 func (p *Policy) Offers() []string {
 	offers := slices.Clone(p.Capabilities)
 	if p.InlineFiles {
 		offers = append(offers, commands.InlineFiles)
+	}
+	if p.InputLimit() > 0 {
+		offers = append(offers, commands.InputsTaken)
 	}
 	level, err := p.Level()
 	if err != nil {

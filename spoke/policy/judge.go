@@ -30,7 +30,7 @@ func (p *Policy) JudgeNamed(s *commands.Spawn, env map[string]string, n *Named) 
 	dir := func(s *commands.Spawn) *commands.Refused { return p.judgeDir(s, n) }
 	paths := func(s *commands.Spawn) *commands.Refused { return p.judgePaths(s, n) }
 	command := func(s *commands.Spawn) *commands.Refused { return p.judgeCommand(s, n) }
-	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, command, dir, p.judgeNames, p.judgeInline, p.judgeCapabilities, p.judgeIsolation, paths} {
+	for _, rule := range []func(*commands.Spawn) *commands.Refused{p.judgeRuntime, command, dir, p.judgeNames, p.judgeInline, p.judgeInputs, p.judgeCapabilities, p.judgeIsolation, paths} {
 		if r := rule(s); r != nil {
 			return r
 		}
@@ -170,6 +170,20 @@ func (p *Policy) judgeInline(s *commands.Spawn) *commands.Refused {
 	}
 	return commands.Refuse(commands.Policy, "files and standard input of an order are not allowed on this spoke").
 		Hinting("its host can allow them with inline_files: true in policy.yaml")
+}
+
+// judgeInputs: a program finds them as it does files of the order, and they take the host's disk.
+func (p *Policy) judgeInputs(s *commands.Spawn) *commands.Refused {
+	limit, total := p.InputLimit(), s.InputBytes()
+	switch {
+	case len(s.Inputs) == 0 || limit > 0 && total <= limit:
+		return nil
+	case limit == 0:
+		return commands.Refuse(commands.Policy, "inputs of an order are not allowed on this spoke").
+			Hinting("its host can allow them with max_input_bytes in policy.yaml")
+	}
+	return commands.Refuse(commands.InputTooLarge, "the inputs of the order are %s together, which is more than this spoke takes", commands.SizeText(total)).
+		Hinting("its host can take more with max_input_bytes in policy.yaml")
 }
 
 func (p *Policy) judgeEnv(s *commands.Spawn, env map[string]string, n *Named) *commands.Refused {

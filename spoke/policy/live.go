@@ -15,6 +15,8 @@ type Live struct {
 	reload sync.Mutex // one reload at a time: the file read last is the one in force
 	now    atomic.Pointer[Policy]
 	held   Held // nil before [Live.Isolates]
+
+	fetches bool // [Live.Fetches]
 }
 
 // A Change says what a reload did.
@@ -46,6 +48,16 @@ func (l *Live) Isolates(held Held) {
 	l.now.Store(l.Now().On(held))
 }
 
+// Fetches says that this spoke fetches the inputs of orders. Until then none may have some, whatever a policy says.
+func (l *Live) Fetches() {
+	l.reload.Lock()
+	defer l.reload.Unlock()
+	l.fetches = true
+	now := *l.Now()
+	now.fetches = true
+	l.now.Store(&now)
+}
+
 // Now returns the policy in force.
 func (l *Live) Now() *Policy { return l.now.Load() }
 
@@ -58,7 +70,7 @@ func (l *Live) Reload(expected string) (Change, error) {
 	was := l.Now()
 	p, err := Load(l.dir)
 	if err == nil {
-		p.held = l.held
+		p.held, p.fetches = l.held, l.fetches
 		err = p.holds(l.dir)
 	}
 	if err == nil && expected != "" && p.ID() != expected {

@@ -92,6 +92,9 @@ func (p *Policy) checkRules() *problem {
 			return wrong(entry("runtimes", i), "runtime %q is not known; there are exec and noop", r)
 		}
 	}
+	if n, err := sizes.read(p.MaxInputBytes); p.MaxInputBytes != "" && (err != nil || n < 0) {
+		return wrong("$.max_input_bytes", "max_input_bytes %q is not %s, such as %s; 0 takes no inputs", p.MaxInputBytes, sizes.is, sizes.like)
+	}
 	for i, d := range p.Directories {
 		if d != anything && !filepath.IsAbs(d) {
 			return wrong(entry("directories", i), "directory %q is not absolute; write the whole path", d)

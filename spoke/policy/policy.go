@@ -26,22 +26,24 @@ import (
 
 // A Policy says what may run on this host. It is read-only once it was read.
 type Policy struct {
-	Version         int       `yaml:"version" json:"version"`                               // of the format: 1
-	Runtimes        []string  `yaml:"runtimes" json:"runtimes"`                             // exec, noop
-	Commands        []Command `yaml:"commands" json:"commands"`                             // the first that fits decides
-	Directories     []string  `yaml:"directories" json:"directories"`                       // where agents may be asked to run, or "*"; a fresh one is always allowed
-	Environment     []string  `yaml:"environment" json:"environment"`                       // names an order may set, or "*"
-	InlineFiles     bool      `yaml:"inline_files,omitempty" json:"inline_files,omitempty"` // an order may bring files and standard input
-	Capabilities    []string  `yaml:"capabilities" json:"capabilities"`                     // what this host offers to be matched with
+	Version         int       `yaml:"version" json:"version"`                                     // of the format: 1
+	Runtimes        []string  `yaml:"runtimes" json:"runtimes"`                                   // exec, noop
+	Commands        []Command `yaml:"commands" json:"commands"`                                   // the first that fits decides
+	Directories     []string  `yaml:"directories" json:"directories"`                             // where agents may be asked to run, or "*"; a fresh one is always allowed
+	Environment     []string  `yaml:"environment" json:"environment"`                             // names an order may set, or "*"
+	InlineFiles     bool      `yaml:"inline_files,omitempty" json:"inline_files,omitempty"`       // an order may bring files and standard input
+	MaxInputBytes   Amount    `yaml:"max_input_bytes,omitempty" json:"max_input_bytes,omitempty"` // of the inputs of an order together; "" = 0, none are taken
+	Capabilities    []string  `yaml:"capabilities" json:"capabilities"`                           // what this host offers to be matched with
 	Settings        `yaml:",inline"`
 	Isolation       `yaml:",inline"`
 	Limits          Limits `yaml:"limits" json:"limits"`
 	OnRevoke        string `yaml:"on_revoke,omitempty" json:"on_revoke,omitempty"`               // kill, finish; "" = kill
 	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultConnectionLease
 
-	id   string
-	dir  string // the data directory of its instance, without symbolic links; "" = of none
-	held Held   // nil before the host was looked at
+	id      string
+	dir     string // the data directory of its instance, without symbolic links; "" = of none
+	held    Held   // nil before the host was looked at
+	fetches bool   // the spoke fetches inputs
 }
 
 // What holds where a policy says nothing.
@@ -147,6 +149,14 @@ func narrower(asked, limit int64) int64 {
 		return asked
 	}
 	return limit
+}
+
+// InputLimit is how many bytes the inputs of an order may have together; 0 = it may have none.
+func (p *Policy) InputLimit() int64 {
+	if !p.fetches {
+		return 0
+	}
+	return sizes.of(p.MaxInputBytes)
 }
 
 // KillOnRevoke reports whether the agents of a hub are ended when its connection

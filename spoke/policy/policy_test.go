@@ -496,6 +496,54 @@ func TestAnyVariableButADangerousOne(t *testing.T) {
 	}
 }
 
+// Inputs of an order are taken up to what the policy says, and only by a spoke that fetches them.
+func TestInputsOfAnOrderAreAllowedUpToALimit(t *testing.T) {
+	t.Parallel()
+	const rules = "version: 1\nruntimes: [exec]\ncommands: [make, \"true\"]\n"
+	dir := t.TempDir()
+	write := func(text string) { require.NoError(t, os.WriteFile(policy.File(dir), []byte(rules+text), 0o600)) }
+	write("max_input_bytes: 1MiB\n")
+	live, err := policy.Open(dir)
+	require.NoError(t, err)
+	order := func(sizes ...int64) *commands.Spawn {
+		s := &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}}
+		for i, size := range sizes {
+			s.Inputs = append(s.Inputs, commands.Input{Kind: commands.InputTar, Blob: commands.Blob{Digest: fmt.Sprintf("sha256-%064d", i), Size: size}})
+		}
+		return s
+	}
+	require.NotContains(t, live.Now().Offers(), commands.InputsTaken, "nothing fetches them")
+	require.Equal(t, commands.Policy, live.Now().Judge(order(1), nil).Code)
+
+	live.Fetches()
+
+	for range 2 { // also after the policy was read again
+		require.Contains(t, live.Now().Offers(), commands.InputsTaken)
+		require.Nil(t, live.Now().Judge(order(1<<20-1, 1), nil))
+		r := live.Now().Judge(order(1<<20, 1), nil)
+		require.Equal(t, commands.InputTooLarge, r.Code)
+		require.Contains(t, r.Hint, "max_input_bytes")
+		require.Contains(t, live.Now().Reach("/", order()).Words(), "inputs of an order, fetched from its hub: up to 1MiB together")
+		require.NotEmpty(t, live.Now().Shell(live.Now().Commands[0]), "what makes a program run what it finds")
+		_, err = live.Reload("")
+		require.NoError(t, err)
+	}
+	write("max_input_bytes: 0\n")
+	_, err = live.Reload("")
+	require.NoError(t, err)
+	require.NotContains(t, live.Now().Offers(), commands.InputsTaken)
+	r := live.Now().Judge(order(0), nil)
+	require.Equal(t, commands.Policy, r.Code)
+	require.Contains(t, r.Hint, "max_input_bytes")
+	require.Empty(t, live.Now().Shell(live.Now().Commands[0]))
+	for _, bad := range []string{"-1", "much", "none", "-1MiB"} {
+		_, err := policy.Parse([]byte(rules + "max_input_bytes: " + bad + "\n"))
+		require.ErrorContains(t, err, "max_input_bytes \""+bad+"\" is not a size", bad)
+	}
+	_, err = policy.Parse([]byte(rules + "capabilities: [inputs]\n"))
+	require.ErrorContains(t, err, "is offered by itself; remove it here, and write max_input_bytes")
+}
+
 // Files and standard input of an order are allowed by a word for them, and offered to hubs then.
 func TestFilesOfAnOrderAreAllowedByName(t *testing.T) {
 	t.Parallel()

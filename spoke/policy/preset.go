@@ -63,6 +63,11 @@ environment: []
 # runs what the order says.
 inline_files: false
 
+# How much the inputs of an order may be together, such as 1GiB: directories and files that the
+# spoke fetches from its hub into its data directory. With 0 an order may have none. A program
+# runs what it finds in them as it does with inline_files.
+max_input_bytes: 0
+
 # What this host sets for every agent, whatever the order asks for. The values never
 # leave this host. Secrets belong in the file, which only the spoke's user may read
 # (chmod 600): lines of NAME=VALUE, taken as they stand.
@@ -85,6 +90,7 @@ commands: ["*"]        # every command, also a shell
 directories: ["*"]     # anywhere
 environment: ["*"]     # every variable but those that make programs run other code
 inline_files: true     # files and standard input that come with an order
+max_input_bytes: 1GiB  # what a spoke fetches for an order from its hub
 capabilities: []
 limits:
   timeout: 24h         # the longest run of an agent

@@ -20,6 +20,7 @@ type Reach struct {
 	Directories []string `json:"directories,omitempty"`  // where orders may let it run, besides a fresh directory; "*" = anywhere
 	Environment []string `json:"environment,omitempty"`  // names that orders may set; "*" = any but dangerous ones
 	InlineFiles bool     `json:"inline_files,omitempty"` // orders may bring files and standard input
+	Inputs      string   `json:"inputs,omitempty"`       // how much the inputs of an order may be together; "" = it may have none
 	HostEnv     []string `json:"host_env,omitempty"`     // names of variables that the host sets
 	Secrets     []string `json:"secret_files,omitempty"` // files whose values it is given
 	Shell       string   `json:"as_a_shell,omitempty"`   // why its entry is as good as a shell
@@ -59,6 +60,9 @@ func (p *Policy) reach(dir string, s *commands.Spawn, level string, entries ...C
 	if limit := p.Timeout(0); limit > 0 {
 		r.Timeout = limit.String()
 	}
+	if limit := p.InputLimit(); limit > 0 {
+		r.Inputs = commands.SizeText(limit)
+	}
 	if p.held != nil {
 		r.Isolation = level
 	}
@@ -66,6 +70,13 @@ func (p *Policy) reach(dir string, s *commands.Spawn, level string, entries ...C
 }
 
 var allowed = map[bool]string{true: "any", false: "none"}
+
+func inputs(limit string) string {
+	if limit == "" {
+		return "none"
+	}
+	return "up to " + limit + " together"
+}
 
 // Words are the reach for people, a line for each.
 func (r Reach) Words() []string {
@@ -89,6 +100,7 @@ func (r Reach) Decided() []string {
 		"runs in: " + list(r.Directories, "a fresh directory only", "any directory that an order names"),
 		"variables of an order: " + list(r.Environment, "none", "any but those that make programs run other code"),
 		"files and standard input of an order: " + allowed[r.InlineFiles],
+		"inputs of an order, fetched from its hub: " + inputs(r.Inputs),
 		"variables of the host: " + list(r.HostEnv, "none", ""),
 		"secrets: " + list(r.Secrets, "no file of variables", ""),
 		"time: " + cmp.Or(r.Timeout, "without end"),

@@ -41,17 +41,21 @@ func (c Command) Shell() string {
 	}
 }
 
-// Shell says why an entry is as good as a shell under this policy: with files and standard input of the order, whole
+// Shell says why an entry is as good as a shell under this policy: with files, standard input and inputs of the order, whole
 // command lines are that run what they find or read.
 func (p *Policy) Shell(c Command) string {
-	if why := c.Shell(); why != "" || !p.InlineFiles {
+	why, rule, brings := c.Shell(), "inline_files is true", "files and standard input"
+	if !p.InlineFiles {
+		rule, brings = "max_input_bytes is "+string(p.MaxInputBytes), "files"
+	}
+	if why != "" || !p.InlineFiles && p.InputLimit() == 0 {
 		return why
 	}
-	const brings = ", and an order can bring files and standard input: inline_files is true"
+	brings = ", and an order can bring " + brings + ": " + rule
 	program := c.Run.word(0)
 	switch name := nameOf(program); {
 	case !filepath.IsAbs(program) && strings.Contains(program, "/"):
-		return "an order can bring the program itself: inline_files is true"
+		return "an order can bring the program itself: " + rule
 	case name == "git":
 		return "it starts programs that .git/config in its directory names" + brings
 	case kindOf(name) >= 0 && !c.Run.hostScript(name):
