@@ -315,6 +315,10 @@ func TestASecondLoginOnOneConnectionEndsIt(t *testing.T) {
 			key := ed25519.NewKeyFromSeed(seed("attic"))
 			return fmt.Sprintf(`{"nkey":%q,"sig":%q,"protocol":1,"verbose":false}`, nkeyOf(t, "attic"), base64url(ed25519.Sign(key, []byte(nonce))))
 		},
+		"for blobs": func(nonce string) string {
+			key := ed25519.NewKeyFromSeed(seed("attic"))
+			return fmt.Sprintf(`{"user":"blob_attic","nkey":%q,"sig":%q,"protocol":1,"verbose":false}`, nkeyOf(t, "attic"), base64url(ed25519.Sign(key, []byte(nonce))))
+		},
 		"as somebody who joins": func(string) string { return `{"user":"join_ABCDEFGHIJKLMNOPQRST","protocol":1,"verbose":false}` },
 	}
 	for name, connect := range again {

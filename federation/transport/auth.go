@@ -39,7 +39,8 @@ type gate struct {
 	peers   map[string]*admission
 	keys    map[string]string // nkey -> peer, for admitted peers
 	joining map[string]*joiner
-	askers  map[string]*asker // by peer
+	askers  map[string]*asker     // by peer
+	blobs   map[string]connection // the connection for blobs of each admitted peer that has one; it may have ended
 }
 
 // An admission is what the gate knows of a peer. Without a key it is cut.
@@ -72,6 +73,7 @@ func newGate(log *slog.Logger) *gate {
 		keys:     map[string]string{},
 		joining:  map[string]*joiner{},
 		askers:   map[string]*asker{},
+		blobs:    map[string]connection{},
 	}
 }
 
@@ -99,6 +101,7 @@ func (g *gate) shut() {
 		a.conns = nil
 	}
 	clear(g.joining)
+	clear(g.blobs)
 }
 
 // Check implements the server's interface for custom authentication.
@@ -120,6 +123,8 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 		return g.admitJoiner(c, user)
 	case strings.HasPrefix(user, askUser("")):
 		return signed(nkey, sig, c.GetNonce()) && g.admitAsker(c, strings.TrimPrefix(user, askUser("")), nkey)
+	case strings.HasPrefix(user, blobUser("")):
+		return signed(nkey, sig, c.GetNonce()) && g.admitBlobs(c, strings.TrimPrefix(user, blobUser("")), nkey)
 	default:
 		return signed(nkey, sig, c.GetNonce()) && g.admitPeer(c, nkey, name)
 	}
@@ -140,7 +145,7 @@ func (g *gate) admitInside(c server.ClientAuthentication, account, password stri
 	if subtle.ConstantTimeCompare([]byte(password), []byte(g.secret)) != 1 {
 		return false
 	}
-	if account != accountHub && account != accountJoin {
+	if account != accountHub && account != accountJoin && account != accountBlob {
 		return false
 	}
 	g.mu.Lock()
@@ -224,7 +229,7 @@ func (g *gate) admit(p Peer) error {
 	var stale []connection
 	if a.nkey != nkey {
 		delete(g.keys, a.nkey)
-		stale, a.conns = a.conns, nil
+		stale, a.conns = append(a.conns, g.takeBlobs(conn)...), nil
 	}
 	a.nkey, a.name = nkey, p.Name
 	g.keys[nkey] = conn
@@ -241,7 +246,7 @@ func (g *gate) cut(conn string) {
 	var conns []connection
 	if a := g.peers[conn]; a != nil {
 		delete(g.keys, a.nkey)
-		conns, a.nkey, a.conns = a.conns, "", nil
+		conns, a.nkey, a.conns = append(a.conns, g.takeBlobs(conn)...), "", nil
 	}
 	g.mu.Unlock()
 	g.disconnect(conns)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,7 @@ type natsConn struct {
 	server string        // the name that its server has as long as it runs
 	api    string        // prefix of the JetStream interface
 	gone   chan struct{} // closed when the connection has ended
+	socket net.Conn      // of a connection that was dialled; nil of one inside the process
 
 	boxOnce sync.Once // of what follows: not every connection is read
 	box     *mailbox
@@ -62,6 +64,12 @@ func (l *natsConn) close() {
 	}
 	l.nc.Close()
 	<-l.gone
+}
+
+// sever ends a dialled connection at once, also while the line takes nothing of what is being sent.
+func (l *natsConn) sever() {
+	_ = l.socket.Close() // an error says that it was closed before
+	l.close()
 }
 
 // What is sent before the first answer to it is awaited: enough to keep a link

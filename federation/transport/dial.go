@@ -94,6 +94,7 @@ func dialBound(ctx context.Context, address string, pins []string, api string, a
 		conn.Close()
 		return nil, err
 	}
+	l.socket = conn
 	return l, nil
 }
 

@@ -48,7 +48,7 @@ type Hub struct {
 	once sync.Once // of prepare
 	gate *gate
 
-	main, beats, joins latest[natsConn]
+	main, beats, joins, blobs latest[natsConn]
 
 	room   *room    // of all that reads reports
 	gauges sync.Map // of gauges, by peer
@@ -63,7 +63,7 @@ type Hub struct {
 	opened map[string]int // number of exports each peer has
 }
 
-const maxPeers = 4096 // connections at once
+const maxPeers = 4096 // connections at once, without those for blobs
 
 // prepare makes what Admit needs, which may be called before Start.
 func (h *Hub) prepare() {
@@ -111,6 +111,7 @@ func (h *Hub) Close() {
 	h.main.close()
 	h.beats.close()
 	h.joins.close()
+	h.blobs.close()
 }
 
 // Addr is the host:port that is served. It is empty before Start.
@@ -173,14 +174,14 @@ func (h *Hub) boot(ctx context.Context) (_ *server.Server, err error) {
 	return srv, nil
 }
 
-// openConns connects from inside the process. Heartbeats and those who join
-// have connections of their own, so that neither waits behind a queue. A busy host may
+// openConns connects from inside the process. Heartbeats, those who join and blobs
+// have connections of their own, so that none waits behind a queue. A busy host may
 // answer late: it is tried until ctx ends. The caller holds mu.
 func (h *Hub) openConns(ctx context.Context, srv nats.InProcessConnProvider) error {
 	for _, way := range []struct {
 		what, account string
 		conns         *latest[natsConn]
-	}{{"messages", accountHub, &h.main}, {"heartbeats", accountHub, &h.beats}, {"joining", accountJoin, &h.joins}} {
+	}{{"messages", accountHub, &h.main}, {"heartbeats", accountHub, &h.beats}, {"joining", accountJoin, &h.joins}, {"blobs", accountBlob, &h.blobs}} {
 		stop, err := keepConn(ctx, way.conns, h.Log, way.what, func() (*natsConn, error) {
 			return openConn("", func(o ...nats.Option) (*nats.Conn, error) {
 				return nats.Connect("", append(o, nats.InProcessServer(srv), nats.UserInfo(way.account, h.gate.secret), nats.Timeout(callTimeout))...)
@@ -251,7 +252,7 @@ func (h *Hub) options() (*server.Options, error) {
 	o.TLSConfig = serverTLS(h.Certificate)
 	o.TLSHandshakeFirst = true
 	o.TLSTimeout, o.AuthTimeout = 3, 3
-	o.MaxConn = maxPeers
+	o.MaxConn = maxPeers + blobConns
 	o.AlwaysEnableNonce = true
 	o.CustomClientAuthentication = h.gate
 	if err := o.ProcessConfigString(accounts()); err != nil {

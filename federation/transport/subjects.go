@@ -16,6 +16,7 @@ const (
 	accountHub    = "HUB"
 	accountSystem = "SYS"
 	accountJoin   = "JOIN"
+	accountBlob   = "BLOB"
 )
 
 // hubAPI is the name under which a peer reaches the part of the JetStream
@@ -130,6 +131,28 @@ func parseJoinUser(user string) (joinID string, ok bool) {
 // askUser is the user name under which a peer asks.
 func askUser(conn string) string { return "ask_" + conn }
 
+// blobUser is the user name under which a peer gets and puts blobs.
+func blobUser(conn string) string { return "blob_" + conn }
+
+// blobSubjects are those of all requests about blobs.
+const blobSubjects = "mesh.blob.*.*"
+
+func blobSubject(conn string, put bool) string {
+	if put {
+		return "mesh.blob." + conn + ".put"
+	}
+	return "mesh.blob." + conn + ".get"
+}
+
+// parseBlobSubject is the reverse of blobSubject for subjects with valid parts.
+func parseBlobSubject(subject string) (conn string, put, ok bool) {
+	t := strings.Split(subject, ".")
+	if len(t) != 4 || t[0] != "mesh" || t[1] != "blob" || t[3] != "get" && t[3] != "put" {
+		return "", false, false
+	}
+	return t[2], t[3] == "put", validID(t[2])
+}
+
 // inbox is the prefix, without a final dot, of the subjects on which user
 // gets answers and pulled messages.
 func inbox(user string) string { return "_INBOX_" + user }
@@ -173,6 +196,7 @@ system_account: %s
 accounts {
   %s {}
   %s {}
+  %s {}
   %s { jetstream: enabled, exports: [ %s ] }
-}`, accountSystem, accountSystem, accountJoin, accountHub, strings.Join(services, ", "))
+}`, accountSystem, accountSystem, accountJoin, accountBlob, accountHub, strings.Join(services, ", "))
 }

@@ -10,7 +10,8 @@
 // account of its own on it, reaches exactly its own ten subjects, and is let
 // in by [Hub.Admit] and put out by [Hub.Cut]. A spoke dials its hub as an
 // ordinary client over TLS 1.3 with a pinned key ([Link]); nothing listens on
-// the spoke.
+// the spoke. Large bytes travel beside all that, over a connection of their own that a spoke opens while it
+// needs one ([Link.Blobs], [Hub.Blobs]).
 //
 // Under failure: a message is stored, synced to disk, before its sender
 // learns of it. A [Hub.Publish] or [Link.Publish] that returned an error for a
