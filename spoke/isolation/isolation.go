@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -225,6 +226,18 @@ func (i *Isolation) take(level string, d Dirs, r Reach) (supervisor.Confine, err
 		i.users.release(id)
 	}
 	return c, err
+}
+
+// Again confines a further program as the agent was that Take confined, when that is over: it has its user and its
+// directories, and reaches nothing beyond them and what every agent may read.
+func (i *Isolation) Again(level string, user supervisor.User, d Dirs) (supervisor.Confine, error) {
+	if err := i.Fault(level); err != nil {
+		return supervisor.Confine{}, fmt.Errorf("isolation %s does not hold on this host: %w", level, err)
+	}
+	if !slices.Contains(commands.IsolationLevels, level) || hasUser(level) && user.ID == 0 {
+		return supervisor.Confine{}, fmt.Errorf("it is not known how the agent was confined (level %q)", level)
+	}
+	return i.confine(level, user, d, Reach{})
 }
 
 // give makes directories a user's own. The home goes last: what owns it is the agent's.

@@ -1,0 +1,111 @@
+package spoke
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+)
+
+// confinedDir is where, beside the control files of an attempt, those of a program are that looks at what its agent has left.
+const confinedDir = "collect"
+
+// confinedOutput is how much of what such a program writes is kept, of each stream.
+const confinedOutput = 64 << 10
+
+// runConfined runs a program on what an agent has left, once that is over, as the agent was confined: with its user, in its
+// directories, with nothing of the host beyond what every agent may read, and without the network. Whatever the agent has put
+// there to be executed gets no further than the agent. The error says what the program has said where it did not end with exit
+// code 0. Where ctx ends first, or r is left, the program ends when its time is over.
+func (s *Spoke) runConfined(ctx context.Context, r *run, argv []string, within time.Duration) error {
+	dir := filepath.Join(r.dir, confinedDir)
+	if err := s.endConfined(ctx, r, dir); err != nil {
+		return err
+	}
+	spec, err := s.confinedSpec(r, argv, within)
+	if err != nil {
+		return err
+	}
+	at, err := runtime.OpenDirect(spec.Dir)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	spec.Opened = at.File()
+	agent, err := supervisor.Start(ctx, dir, spec)
+	if err != nil {
+		return fmt.Errorf("starting %s as the agent was confined: %w", filepath.Base(argv[0]), err)
+	}
+	select {
+	case <-agent.Done():
+		return errors.Join(s.confinedEnd(dir, argv, agent.Exit()), agent.Close())
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), agent.Close())
+	case <-r.leave:
+		return errors.Join(errLeft, agent.Close())
+	}
+}
+
+// errLeft says that this process stops, and the next one does it.
+var errLeft = errors.New("this process stops")
+
+func (s *Spoke) confinedSpec(r *run, argv []string, within time.Duration) (supervisor.Spec, error) {
+	rules, own := s.Policy.Now(), r.own()
+	spec := supervisor.Spec{
+		Argv: argv, Dir: own.Work,
+		Env:     []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + own.Home, "TMPDIR=" + own.Temp, "LC_ALL=C"},
+		Timeout: within, Deadline: supervisor.Boottime().Add(within), Grace: time.Second,
+		OutputCap: confinedOutput, Limits: limitsOf(rules), Counted: r.counted(),
+	}
+	spec.Limits.Idle = 0
+	if r.level == commands.IsolationNone {
+		return spec, nil
+	}
+	var err error
+	spec.Confine, err = s.isolates.Again(r.level, r.user, own)
+	return spec, err
+}
+
+// confinedEnd is what came of a program, nil where it ended with exit code 0.
+func (s *Spoke) confinedEnd(dir string, argv []string, x supervisor.Exit) error {
+	if x.Outcome == supervisor.Exited && x.Code == 0 {
+		return nil
+	}
+	why := fmt.Sprintf("it ended with exit code %d", x.Code)
+	if x.Outcome != supervisor.Exited {
+		why = fmt.Sprintf("%s: %s", x.Outcome, cmp.Or(x.Reason, x.Signal))
+	}
+	if out, err := describeOutput(dir, supervisor.Stderr, x.Stderr, confinedOutput); err == nil && out.Tail != "" {
+		why += ": " + commands.Clean(strings.TrimSpace(out.Tail), 500)
+	}
+	return fmt.Errorf("%s, as the agent was confined: %s", filepath.Base(argv[0]), why)
+}
+
+// endConfined ends what an earlier process has begun there, and removes what is known of it.
+func (s *Spoke) endConfined(ctx context.Context, r *run, dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("looking for what an earlier process has begun: %w", err)
+	}
+	agent, _, err := supervisor.Adopt(ctx, dir, supervisor.Known{User: r.user, OutputCap: confinedOutput})
+	if err == nil && agent != nil {
+		if err = agent.Kill(ctx, "it is done again", 0); err == nil {
+			<-agent.Done()
+			err = agent.Close() // its shim is done with the directory
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("ending what an earlier process has begun: %w", err)
+	}
+	return supervisor.RemoveAll(dir)
+}
