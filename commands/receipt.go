@@ -258,6 +258,9 @@ func (b *Result) Validate() error {
 	if err := b.checkWord(); err != nil {
 		return err
 	}
+	if err := b.checkWork(); err != nil {
+		return err
+	}
 	return checkText("summary", b.Summary, 4096)
 }
 

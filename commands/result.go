@@ -26,8 +26,11 @@ type Result struct {
 	Reported  *Report    `json:"reported,omitempty"`
 	Data      string     `json:"data,omitempty"`
 	Artifacts []Artifact `json:"artifacts,omitempty"`
-	StartedAt int64      `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
-	EndedAt   int64      `json:"ended_at"`
+	// What it has left in its working tree: as commits, and which files stay on the host of its spoke since they are in none.
+	Bundle    *Bundle `json:"bundle,omitempty"`
+	Kept      string  `json:"kept,omitempty"`
+	StartedAt int64   `json:"started_at,omitempty"` // ms since 1970, the spoke's clock
+	EndedAt   int64   `json:"ended_at"`
 }
 
 // ReadResult reads the result that was stored of a task, false when there is none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -65,6 +66,7 @@ func resultPairs(v api.TaskResult) (list pairs) {
 		list.add("hint", saidBy(r.Spoke, r.Hint))
 	}
 	list.addWord(wordIn(v))
+	list.addWork(v)
 	list.add("ended", stamp(&v.CompletedAt, nil))
 	list.add("retry of", shortOf(v.RetryOf))
 	list.add("retried as", shortOf(v.RetriedAs))
@@ -76,6 +78,18 @@ func resultPairs(v api.TaskResult) (list pairs) {
 		list.addSigned("result", p.Result)
 	}
 	return list
+}
+
+// addWork adds what the agent has left in its working tree.
+func (p *pairs) addWork(v api.TaskResult) {
+	if b := v.Bundle; b.Tip != "" {
+		said := fmt.Sprintf("%s behind %s, %d bytes", amount(int64(b.Commits), "commit"), begun(b.Base), b.Size)
+		if b.Left {
+			said += "; the last has what was not committed"
+		}
+		p.add("work", said)
+	}
+	p.add("kept", v.Kept)
 }
 
 // wordIn is what the agent itself has said in a result, and the state that it ended in.

@@ -1187,6 +1187,21 @@ type BudgetList struct {
 	Items []Budget `json:"items"`
 }
 
+// Bundle What an agent has left in its working tree, as commits.
+type Bundle struct {
+	// Base The commit that the agent began with.
+	Base    string `json:"base"`
+	Commits int    `json:"commits"`
+
+	// Digest Of the file that git can fetch from.
+	Digest string `json:"digest"`
+
+	// Left The last commit is the spoke's: it has what the agent left uncommitted.
+	Left bool   `json:"left,omitempty,omitzero"`
+	Size int64  `json:"size"`
+	Tip  string `json:"tip"`
+}
+
 // CancelRequest defines model for CancelRequest.
 type CancelRequest struct {
 	// Graceful What runs may finish, and nothing runs after it.
@@ -2883,7 +2898,10 @@ type TaskResult struct {
 	Artifacts []Artifact `json:"artifacts,omitempty,omitzero"`
 
 	// Attempt The last one, 0 before the first.
-	Attempt     int       `json:"attempt"`
+	Attempt int `json:"attempt"`
+
+	// Bundle What an agent has left in its working tree, as commits.
+	Bundle      Bundle    `json:"bundle,omitempty,omitzero"`
 	CompletedAt time.Time `json:"completed_at,omitempty,omitzero"`
 
 	// Data JSON, as the agent wrote it.
@@ -2893,6 +2911,9 @@ type TaskResult struct {
 	Exit     json.RawMessage `json:"exit,omitempty,omitzero"`
 	ExitCode *int            `json:"exit_code,omitempty"`
 	ID       string          `json:"id"`
+
+	// Kept Which files of the agent stay on the host of its spoke since they are in no bundle, and why.
+	Kept string `json:"kept,omitempty,omitzero"`
 
 	// Outcome Of the last attempt; absent where none was made, or the spoke has not told.
 	Outcome string `json:"outcome,omitempty,omitzero"`

@@ -55,6 +55,7 @@ func resultOf(ctx context.Context, v api.Task) api.TaskResult {
 		out.Outcome, out.Summary = string(r.Outcome), r.Summary
 		out.Exit, _ = json.Marshal(r.Exit)
 		out.Reported, out.Data, out.Artifacts = reportOf(r.Reported), r.Data, mapped(r.Artifacts, artifactOf)
+		out.Bundle, out.Kept = bundleOf(r.Bundle), r.Kept
 	}
 	return out
 }
@@ -62,6 +63,13 @@ func resultOf(ctx context.Context, v api.Task) api.TaskResult {
 func reportOf(r *commands.Report) (out api.AgentReport) {
 	if r != nil {
 		out = api.AgentReport{As: api.AgentReportAs(r.As), Text: r.Text, Cut: r.Cut, Final: r.Final}
+	}
+	return out
+}
+
+func bundleOf(b *commands.Bundle) (out api.Bundle) {
+	if b != nil {
+		out = api.Bundle{Digest: b.Digest, Size: b.Size, Base: b.Base, Tip: b.Tip, Commits: b.Commits, Left: b.Left}
 	}
 	return out
 }

@@ -24,9 +24,11 @@ type End struct {
 	Stderr    commands.Output
 	Reaped    []commands.Process
 	Survivors []commands.Process
-	Policy    string         // see [commands.Result]
-	Isolation string         // see [commands.Result]
-	Word      *commands.Word // what the agent itself has said; nil = nothing
+	Policy    string           // see [commands.Result]
+	Isolation string           // see [commands.Result]
+	Word      *commands.Word   // what the agent itself has said; nil = nothing
+	Bundle    *commands.Bundle // what it has left in its working tree; nil = nothing, or not known
+	Kept      string           // see [commands.Result]
 }
 
 // seen is what is kept of the end of an attempt: how its process ended, and by which reason where that does not say it.

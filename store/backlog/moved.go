@@ -58,6 +58,7 @@ func (m Moved) Result() *commands.Result {
 	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At, Kill: m.kill}
 	if e := m.End; e != nil {
 		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors, r.Policy, r.Isolation = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors, e.Policy, e.Isolation
+		r.Bundle, r.Kept = e.Bundle, e.Kept
 		if w := e.Word; w != nil {
 			r.Reported, r.Data, r.Artifacts = &w.Report, w.Data, w.Artifacts
 		}

@@ -1,0 +1,35 @@
+package commands
+
+// MaxKept bounds what a result says of files that are in no bundle.
+const MaxKept = 1024
+
+// A Bundle is what the attempts of a task have left in its working tree, as commits that git can fetch: those behind Base up to
+// Tip.
+type Bundle struct {
+	Blob
+	Base    string `json:"base"`
+	Tip     string `json:"tip"`
+	Commits int    `json:"commits"`
+	Left    bool   `json:"left,omitempty"` // the last of them is the spoke's: it has what the agent left uncommitted
+}
+
+// check checks b alone; the error is a [*Refused].
+func (b *Bundle) check() error {
+	switch {
+	case b == nil:
+		return nil
+	case !commitForm.MatchString(b.Base) || !commitForm.MatchString(b.Tip) || len(b.Base) != len(b.Tip) || b.Base == b.Tip:
+		return Refuse(Validation, "a bundle goes from one commit to another, of 40 or 64 hex digits in lower case each")
+	case b.Commits < 1 || b.Commits > maxNumber:
+		return Refuse(Validation, "a bundle has %d commits", b.Commits)
+	}
+	return b.Validate()
+}
+
+// checkWork checks what a result says of the files that the agent has left.
+func (b *Result) checkWork() error {
+	if err := b.Bundle.check(); err != nil {
+		return err
+	}
+	return checkLine("what keeps files of the agent", b.Kept, MaxKept)
+}
