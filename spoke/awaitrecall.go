@@ -17,13 +17,7 @@ import (
 // recorded, until the hub has said what it knows, or nobody needs that any more: somebody has killed it, or the fence does not hold. It
 // reports whether to go on.
 func (s *Spoke) recalled(ctx context.Context, r *run) bool {
-	told := make(chan backlog.Past, 1)
-	await := sync.OnceFunc(func() {
-		if s.live.await(r, told) {
-			s.attempts.Go(func() { s.awaitRecall(ctx) })
-		}
-		s.work.Send()
-	})
+	told, await := s.awaiting(ctx, r)
 	defer s.live.awaitsNoMore(r)
 	if !s.lookForLater(ctx, r, await) {
 		return false
@@ -43,6 +37,17 @@ func (s *Spoke) recalled(ctx context.Context, r *run) bool {
 		r.goesBy(past)
 	}
 	return true
+}
+
+// awaiting is where an attempt is told what its hub recalls once await was called: from then on it takes no slot, until it awaits no more.
+func (s *Spoke) awaiting(ctx context.Context, r *run) (told chan backlog.Past, await func()) {
+	told = make(chan backlog.Past, 1)
+	return told, sync.OnceFunc(func() {
+		if s.live.await(r, told) {
+			s.attempts.Go(func() { s.awaitRecall(ctx) })
+		}
+		s.work.Send()
+	})
 }
 
 // lookForLater finds out whether a later attempt has begun: that is taken over when this one has ended, or by a word about its task. What

@@ -276,3 +276,80 @@ func TestAKillAfterARestoreWaitsForItsDisk(t *testing.T) {
 	require.Equal(t, []any{commands.Cancelled, 1}, []any{v.State, v.Attempt})
 	stands(t, c.far)
 }
+
+// A disk that does not say for a while whether an attempt has a directory neither ends its task nor holds a slot: it is tried again. After a
+// restore the attempt may have begun, so no other follows before that is known.
+func TestATaskOutlivesAFaultOfItsDirectory(t *testing.T) {
+	t.Parallel()
+	for name, restored := range map[string]bool{"as it was": false, "restored": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := meshtest.Plan{Slots: 1, LeaveFor: time.Second}.Start(t, "attic")
+			s, task := m.Spokes["attic"], meshtest.NewID()
+			released := func() int {
+				return s.Count(t, `SELECT count(*) FROM ended_attempts WHERE task = $1 AND outcome = 'released'`, task)
+			}
+			if restored {
+				m.Stop(t, "attic")
+				s.Exec(t, `UPDATE sequences SET base = 1`)
+				m.Start(t, "attic")
+			}
+			lift := heldBack(t, s)
+			m.Order(t, hub.SpawnRequest{ID: task, Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, BackoffMS: 100}})
+			meshtest.Await(t, "the order to be accepted", func() bool { return m.Agent(t, task).AcceptedAt != nil })
+			at := filepath.Join(s.Dir, "agents", task)
+			require.NoError(t, os.MkdirAll(at, 0o700))
+			mend := failingDisk(t, at)
+			if mend == nil {
+				return
+			}
+
+			lift()
+
+			if restored {
+				meshtest.Await(t, "an attempt that waits", func() bool { return strings.Contains(s.Log.String(), "taking over an attempt; it will be tried again") })
+			} else {
+				meshtest.Await(t, "a second attempt that is not started either", func() bool { return released() > 1 })
+			}
+			require.Equal(t, commands.Completed, m.Wait(t, m.Spawn(t, "attic", "true")).State, "its slot is free")
+			if restored {
+				require.Zero(t, released())
+			}
+			mend()
+			v := m.Wait(t, task)
+			require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+		})
+	}
+}
+
+// An attempt whose directory a disk does not give holds no slot while it is not told whose it is, and a kill ends it: what has its marker
+// is ended, or, after a restore, when its lease is over.
+func TestAKillOfAnAttemptThatCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	for name, lease := range map[string]time.Duration{"as it was": 10 * time.Minute, "restored": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := meshtest.Plan{Slots: 1, Lease: lease, LeaveFor: time.Second}.Start(t, "attic")
+			s, c := m.Spokes["attic"], count(t, m)
+			m.Await(t, c.task, commands.Running)
+			moves(t, c.far)
+			m.Stop(t, "attic")
+			s.Exec(t, `DELETE FROM sessions WHERE task = $1`, c.task)
+			if name == "restored" {
+				s.Exec(t, `UPDATE sequences SET base = 1`)
+			}
+			if failingDisk(t, filepath.Join(s.Dir, "agents", c.task, "1")) == nil {
+				return
+			}
+			m.Start(t, "attic")
+			other := m.Spawn(t, "attic", "true")
+			require.Equal(t, commands.Completed, m.Wait(t, other).State, "its slot is free")
+
+			kill(t, m, c.task, 0)
+
+			v := m.Wait(t, c.task)
+			require.Equal(t, []any{commands.Cancelled, 1}, []any{v.State, v.Attempt}, "%s", v.Sentence())
+			stands(t, c.far)
+		})
+	}
+}

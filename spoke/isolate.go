@@ -147,8 +147,10 @@ func (s *Spoke) isOver(r *run) bool {
 		return true
 	}
 	user := r.own().User()
-	if user == 0 && !exists(filepath.Join(r.own().Home, secretsDir)) {
-		return false
+	if user == 0 {
+		if secrets, err := exists(filepath.Join(r.own().Home, secretsDir)); !secrets && err == nil {
+			return false
+		}
 	}
 	return supervisor.CheckGone(r.control(), supervisor.Known{Marker: s.markerAt(r.dir), User: supervisor.User{ID: user}}) == nil
 }

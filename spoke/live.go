@@ -34,6 +34,7 @@ type run struct {
 	over     bool               // its end is recorded
 	start    *backlog.Start     // to be recorded with its end; nil = it is recorded by itself
 	found    bool               // its directory was there before it was claimed
+	fault    error              // of this host, that kept that from being looked at
 	forgot   bool               // the database may not know what was done to it: it was restored from a backup since its agent began
 	later    bool               // an attempt after it has begun before that restore
 	from     time.Time          // when this process asked for its claim; zero = an earlier one did

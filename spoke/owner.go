@@ -98,10 +98,13 @@ func (s *Spoke) refuseAnothers(ctx context.Context, conn, task string) *commands
 }
 
 // isOwn finds out whose the directory of an attempt is that is taken over; nothing of it is told before. Of a start that the database knows
-// that is known. What cannot be told now is tried again; false = it is another's, and its end is recorded, or this process stops.
+// that is known. What cannot be told now is tried again, without a slot; false = its end is recorded, or this process stops: it is another's,
+// or somebody has ended it and this host does not tell for a while whose it is.
 func (s *Spoke) isOwn(ctx context.Context, r *run) bool {
-	for {
-		others, err := anothers(r.dir, r.asker)
+	_, await := s.awaiting(ctx, r)
+	defer s.live.awaitsNoMore(r)
+	for began := time.Now(); ; {
+		others, err := s.whose(r)
 		switch {
 		case r.bootID != "", err == nil && !others:
 			r.mine.Store(true)
@@ -111,16 +114,47 @@ func (s *Spoke) isOwn(ctx context.Context, r *run) bool {
 			if err = s.endAnothers(ctx, r); err == nil {
 				return false
 			}
+		case !hostfault.NoRoom(err) && time.Since(began) > s.left.patience() && s.isEnded(ctx, r):
+			if err = s.endUntold(ctx, r, err); err == nil {
+				return false
+			}
 		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
-		select {
-		case <-ctx.Done():
+		await()
+		if !r.rest(ctx, min(5*time.Second, s.left.patience())) {
 			return false
-		case <-r.leave:
-			return false
-		case <-time.After(5 * time.Second):
 		}
 	}
+}
+
+// whose is anothers for an attempt that is taken over. Whether its directory is there is looked at first, where it could not be before.
+func (s *Spoke) whose(r *run) (others bool, err error) {
+	if r.fault != nil {
+		if r.found, r.fault = exists(r.dir); r.fault != nil {
+			return false, r.fault
+		}
+	}
+	return anothers(r.dir, r.asker)
+}
+
+// isEnded reports whether somebody has ended an attempt: by a kill, or by what has taken its lease.
+func (s *Spoke) isEnded(ctx context.Context, r *run) bool {
+	_, killed, err := s.backlog.PendingKill(ctx, r.fence.Task)
+	return r.isLost() || killed && err == nil
+}
+
+// endUntold ends an attempt that somebody has ended and of which this host does not tell whose it is. After a restore what has its marker
+// may be another's: it has no lease, so its shim ends it.
+func (s *Spoke) endUntold(ctx context.Context, r *run, fault error) error {
+	if s.backlog.Restored() {
+		if supervisor.Lives(s.marker(r.fence)) {
+			return fmt.Errorf("what may be its agent lives until its lease is over: %w", fault)
+		}
+	} else if err := supervisor.End(s.marker(r.fence)); err != nil {
+		return fmt.Errorf("ending what is left of it: %w", err)
+	}
+	s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Interrupted, Exit: commands.Exit{Code: -1, Error: commands.Clean("nothing of it can be read: "+withoutPath(fault), 1000)}})
+	return nil
 }
 
 // endAnothers ends an attempt whose directory is another connection's. Nothing is started, and nothing there is touched. In a database

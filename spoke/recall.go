@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -220,13 +221,16 @@ func (s *Spoke) believe(ctx context.Context, r *run, x *supervisor.Exit) {
 	}
 }
 
-// exists reports whether something is at a path in the directory of a task. What an agent has closed for good counts as there, and so does
-// what a fault of this host keeps from being looked at: nothing is started there.
-func exists(path string) bool {
+// exists reports whether something is at a path in the directory of a task. What an agent has closed for good counts as there: nothing
+// is started there. The error is a fault of this host: it cannot be told now.
+func exists(path string) (bool, error) {
 	_, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrPermission) {
 		supervisor.Reopen(filepath.Dir(path))
 		_, err = os.Lstat(path)
 	}
-	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)
+	if hostfault.Is(err) {
+		return false, fmt.Errorf("looking whether an attempt has a directory: %w", err)
+	}
+	return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR), nil
 }

@@ -26,6 +26,10 @@ func (s *Spoke) run(ctx context.Context, r *run, deadline supervisor.Instant) {
 	defer s.freed(r)
 	defer s.leaveOrRemove(r)
 	defer s.release(r)
+	if r.fault != nil {
+		s.notStarted(ctx, r, r.fault)
+		return
+	}
 	rules := s.Policy.Now() // the same from here to the start
 	env, err := s.environmentOf(r)
 	if err != nil {

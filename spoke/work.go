@@ -114,19 +114,29 @@ func (s *Spoke) claim(ctx, late context.Context) (more bool, err error) {
 	for _, c := range list {
 		r := &run{fence: c.Fence, spec: c.Spec, estimate: c.Spec.Estimate(), dir: s.attemptDir(c.Fence), asked: c.Asked, asker: c.Conn, state: commands.Claimed, from: began,
 			begun: c.Fence.Attempt <= pasts[c.Fence.Task].Begun}
-		r.found = !r.begun && exists(r.dir)
-		r.mine.Store(!r.begun && !r.found)
-		r.forgot = (r.begun || r.found) && s.backlog.Restored()
-		if s.live.add(r); r.found {
-			s.Log.WarnContext(ctx, "the directory of an attempt was there before it; nothing is started in it", "id", c.Fence.Task, "attempt", c.Fence.Attempt, "directory", r.dir)
-		}
-		if r.begun || r.found {
+		there := s.isThere(ctx, r)
+		if s.live.add(r); there {
 			s.attempts.Go(func() { s.takeOver(late, r) })
 		} else {
 			s.attempts.Go(func() { s.run(late, r, from.Add(s.Lease)) })
 		}
 	}
 	return len(list) == limit, nil
+}
+
+// isThere reports whether a claimed attempt is taken over: it had begun before a restore, or may have, or its directory is there. Where a
+// fault of this host keeps that from being looked at, none is started: in a database that was never restored it has not begun.
+func (s *Spoke) isThere(ctx context.Context, r *run) bool {
+	if !r.begun {
+		r.found, r.fault = exists(r.dir)
+	}
+	if r.found {
+		s.Log.WarnContext(ctx, "the directory of an attempt was there before it; nothing is started in it", "id", r.fence.Task, "attempt", r.fence.Attempt, "directory", r.dir)
+	}
+	there := r.begun || r.found || r.fault != nil && s.backlog.Restored()
+	r.forgot = there && s.backlog.Restored()
+	r.mine.Store(!there && r.fault == nil)
+	return there
 }
 
 // pasts returns what is known of claimed tasks from before a restore: a database that was

@@ -197,6 +197,9 @@ func remains(saved savedSpec) bool {
 // may live: call it again later.
 func End(marker string) error { return clearRemains(Known{Marker: marker}.saved(), &Exit{}) }
 
+// Lives reports whether something of the attempt with a marker lives, or may.
+func Lives(marker string) bool { return remains(Known{Marker: marker}.saved()) }
+
 // endTree ends what is left of an attempt whose shim on record is known to be dead, where err keeps its end from being proven.
 func (saved savedSpec) endTree(err error) error {
 	if !saved.shimGone() {
