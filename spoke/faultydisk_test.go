@@ -15,7 +15,9 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // failingDisk has every look at path, and below it, fail, as that of a network file system whose server has gone, until mend is called.
@@ -352,4 +354,20 @@ func TestAKillOfAnAttemptThatCannotBeLookedAt(t *testing.T) {
 			stands(t, c.far)
 		})
 	}
+}
+
+// A directory that a disk does not give tells nothing of other tasks.
+func TestAFaultOfOneDirectoryIsOfItsTask(t *testing.T) {
+	t.Parallel()
+	dir, task := t.TempDir(), meshtest.NewID()
+	at := filepath.Join(dir, "agents", task)
+	require.NoError(t, os.MkdirAll(at, 0o700))
+	if failingDisk(t, at) == nil {
+		return
+	}
+
+	_, err := spoke.Backlog(nil, dir).Found(meshtest.NewID(), task)
+
+	require.ErrorIs(t, err, unix.ENOTCONN)
+	require.ErrorIs(t, err, backlog.ErrUntold)
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // Only a note with the id of another connection keeps a directory from who asks for its task: one without a note is of a spoke of before the
@@ -89,10 +91,11 @@ func TestAnAttemptThatCannotBeLookedForIsNotNone(t *testing.T) {
 	for files, want := range []error{unix.EMFILE, nil} {
 		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + uint64(files), Max: was.Max}, nil))
 
-		last, err := lastAttempt(dir, own, task)
+		last, err := Backlog(nil, dir).Found(own, task)
 
 		require.NoError(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &was, nil))
 		require.ErrorIs(t, err, want)
+		require.NotErrorIs(t, err, backlog.ErrUntold, "so it is of all tasks")
 		require.Equal(t, map[bool]int{true: 2}[err == nil], last)
 	}
 }

@@ -187,7 +187,13 @@ func (s *Spoke) passed(r *run) (later int, err error) {
 // Backlog is that of the database db of the instance in dir: it tells hubs of their agents, and finds what had begun before a restore.
 func Backlog(db *store.DB, dir string) *backlog.Backlog {
 	b := backlog.Open(db, Answer)
-	b.Found = func(conn, task string) (int, error) { return lastAttempt(dir, conn, task) }
+	b.Found = func(conn, task string) (int, error) {
+		last, err := lastAttempt(dir, conn, task)
+		if err != nil && !hostfault.NoRoom(err) {
+			err = fmt.Errorf("%w: %w", backlog.ErrUntold, err)
+		}
+		return last, err
+	}
 	return b
 }
 

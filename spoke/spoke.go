@@ -101,6 +101,7 @@ type Spoke struct {
 	full     bool         // the disk has less than its reserve, and that was logged; of the goroutine that claims
 	stuck    stuck        // directories of old attempts that cannot be removed
 	kept     stuck        // users of agents that are over
+	untold   stuck        // orders that do not expire, as it cannot be told whether they had begun
 	news     bell         // what agents wait for may have happened
 	claims   streak.Failures
 	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims

@@ -69,20 +69,26 @@ func (s *Spoke) sweepOnce(ctx context.Context) time.Duration {
 	swept, err := s.backlog.Sweep(ctx, s.board.QuietFor())
 	s.Counters.Swept(time.Since(began))
 	s.Counters.Reclaimed(swept.Reclaimed)
-	if err != nil {
-		if swept.Ready > 0 && s.ready.count(swept.Ready) { // it was counted before something else failed
-			s.work.Send()
-		}
-		if ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "moving what time moves", "err", err)
-		}
-		return betweenSweeps
-	}
-	if s.ready.count(swept.Ready) || swept.Promoted+swept.Limits+int64(swept.Lapsed) > 0 || swept.Reclaimed > 0 {
+	more := (err == nil || swept.Ready > 0) && s.ready.count(swept.Ready) // it is counted before something else fails
+	if more || swept.Promoted+swept.Limits+int64(swept.Lapsed) > 0 || swept.Reclaimed > 0 {
 		s.work.Send()
 	}
-	s.swept.Store(time.Now().UnixMilli())
+	switch {
+	case err == nil:
+		s.swept.Store(time.Now().UnixMilli())
+	case ctx.Err() == nil:
+		s.Log.ErrorContext(ctx, "moving what time moves", "err", err)
+		swept.Next = betweenSweeps
+	}
+	s.noteUntold(ctx, swept.Untold)
 	return max(min(swept.Next, s.lookForOverruns(ctx), s.lookForHubs(ctx)), 10*time.Millisecond)
+}
+
+// noteUntold says when orders do not expire by a fault of this host, and when that is over.
+func (s *Spoke) noteUntold(ctx context.Context, untold map[string]error) {
+	for task, err := range s.untold.set(untold) {
+		s.Log.WarnContext(ctx, "an order whose time is over cannot be told not to have begun before the restore, by a fault of this host; it waits until it can", "id", task, "err", err)
+	}
 }
 
 // lastSweep is when everything that was due was moved; zero = not yet.

@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -239,12 +240,12 @@ func (ws *Workspace) doByHand(ctx context.Context, tx *store.Tx, v verb, a Act, 
 
 // refuseBegun refuses to move an agent that waits as far as a restored database knows, and has begun.
 func (ws *Workspace) refuseBegun(ctx context.Context, tx *store.Tx, t Task) error {
-	last, err := ws.backlog.begunNow(ctx, tx, []string{t.ID})
+	last, untold, err := ws.backlog.begunNow(ctx, tx, []string{t.ID})
 	if attempt := last[t.ID]; attempt > 0 && err == nil {
 		err = commands.Refuse(commands.Conflict, "task %s is an agent whose attempt %d had begun before this database was restored from a backup, and may run", t.Name(), attempt).
 			Hinting("end it with").Running("kill", commands.ShortID(t.ID), "--reason", "WHY")
 	}
-	return err
+	return cmp.Or(err, untold[t.ID])
 }
 
 // ofSpoke refuses what only this instance's spoke does to an agent: whoever knows its

@@ -18,7 +18,7 @@ import (
 // A Backlog is what an instance has to do, in all its workspaces.
 type Backlog struct {
 	// Found returns the last attempt of a task of conn of which this host has something; 0 = there is nothing. The error is a fault of this
-	// host: it cannot be told now. It is set before the backlog is used; nil = nobody looks.
+	// host: it cannot be told now, of this task alone where it is [ErrUntold]. It is set before the backlog is used; nil = nobody looks.
 	Found func(conn, task string) (int, error)
 
 	db        *store.DB

@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -46,30 +47,47 @@ func (b *Backlog) LookForRestore(ctx context.Context) error {
 	return err
 }
 
+// ErrUntold is a fault of this host that keeps what it has of one task from being told, and tells nothing of another.
+var ErrUntold = errors.New("by a fault of this host")
+
 // begunNow looks for attempts of tasks that had begun before a restore, on this host too, and returns the last one of each that has one and
-// waits as far as is known. Few are asked for at once: it reads a directory for each. The transaction may be of a workspace.
-func (b *Backlog) begunNow(ctx context.Context, tx *store.Tx, tasks []string) (map[string]int, error) {
+// waits as far as is known, and why some cannot be told now. Few are asked for at once: it reads a directory for each. The transaction may
+// be of a workspace.
+func (b *Backlog) begunNow(ctx context.Context, tx *store.Tx, tasks []string) (last map[string]int, untold map[string]error, err error) {
 	if !b.Restored() {
 		var is bool
 		if err := tx.QueryRow(ctx, lookForRestore).Scan(&is); err != nil || !is {
-			return nil, err
+			return nil, nil, err
 		}
 		b.begun.restored.Store(true)
 	}
 	if b.Found != nil {
 		conns, err := connsOf(ctx, tx, tasks)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for task, conn := range conns {
-			last, err := b.Found(conn, task)
-			if err != nil {
-				return nil, err
-			}
-			b.NoteBegun(task, last)
+		if untold, err = b.lookHere(conns); err != nil {
+			return nil, nil, err
 		}
 	}
-	return lastBegun(ctx, tx, tasks, b.begun.found(tasks))
+	last, err = lastBegun(ctx, tx, tasks, b.begun.found(tasks))
+	return last, untold, err
+}
+
+// lookHere notes what this host has of tasks, whose connections are given, and returns why some cannot be told.
+func (b *Backlog) lookHere(conns map[string]string) (untold map[string]error, err error) {
+	untold = map[string]error{}
+	for task, conn := range conns {
+		last, err := b.Found(conn, task)
+		switch {
+		case errors.Is(err, ErrUntold):
+			untold[task] = err
+		case err != nil:
+			return nil, err
+		}
+		b.NoteBegun(task, last)
+	}
+	return untold, nil
 }
 
 // connsOf returns the connections that those of tasks are of which any has asked for.

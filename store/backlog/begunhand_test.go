@@ -3,9 +3,13 @@ package backlog_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -83,6 +87,7 @@ func TestWhatHasNotBegunIsMovedByHand(t *testing.T) {
 }
 
 // The end of an order's time ends what has not begun. What had begun before a restore waits, and the next claim has the attempt that began.
+// So does what cannot be told now: of one task alone it keeps no other from its end.
 func TestWhatBeganDoesNotExpire(t *testing.T) {
 	t.Parallel()
 	s, _ := told(t)
@@ -92,17 +97,55 @@ func TestWhatBeganDoesNotExpire(t *testing.T) {
 	s.restored()
 	b := backlog.Open(s.DB, nobodyAsks)
 	lost := errors.New("the disk fails")
-	b.Found = func(_, task string) (int, error) { return map[string]int{begun: 2}[task], lost }
+	b.Found = func(_, task string) (int, error) {
+		if lost != nil && (task == begun || !errors.Is(lost, backlog.ErrUntold)) {
+			return 0, lost
+		}
+		return map[string]int{begun: 2}[task], nil
+	}
 	require.NoError(t, s.Exec(`UPDATE ready SET expires_at = now() - interval '1 s'`))
 	_, err := b.Sweep(t.Context(), time.Minute)
 	require.ErrorIs(t, err, lost)
 	require.Equal(t, 2, s.Count(t, `SELECT count(*) FROM ready`), "what cannot be told now does not expire")
-	lost = nil
+	ws, err := b.Workspace(backlog.MainWorkspace, "ann")
+	require.NoError(t, err)
+	for range 2 {
+		_, err = ws.Fail(t.Context(), backlog.Act{Task: begun, Reason: "so"})
+		require.ErrorIs(t, err, lost, "nor is it moved by hand")
+		lost = fmt.Errorf("%w: %w", backlog.ErrUntold, lost)
+	}
 
 	swept, err := b.Sweep(t.Context(), time.Minute)
 
 	require.NoError(t, err)
-	require.Equal(t, []any{1, time.Minute}, []any{swept.Expired, swept.Next})
+	require.Equal(t, []any{1, time.Second}, []any{swept.Expired, swept.Next})
+	require.Equal(t, []string{begun}, slices.Collect(maps.Keys(swept.Untold)))
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'expired'`, other.Spawn.Task))
+	lost = nil
+	swept, err = b.Sweep(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, []any{0, time.Minute}, []any{swept.Expired, swept.Next})
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1 AND attempt = 2 AND expires_at = 'infinity'`, begun))
+}
+
+// What of a sweep fails keeps nothing else of it from being done.
+func TestWhatFailsOfASweepKeepsNothingElse(t *testing.T) {
+	t.Parallel()
+	s, _ := told(t)
+	late := s.asked().Spawn.Task
+	owner, err := pgx.Connect(t.Context(), s.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = owner.Close(context.WithoutCancel(t.Context())) })
+	_, err = owner.Exec(t.Context(), `CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'it fails'; END $$`)
+	require.NoError(t, err)
+	_, err = owner.Exec(t.Context(), `CREATE TRIGGER fails BEFORE DELETE ON account_limits FOR EACH ROW EXECUTE FUNCTION fails()`)
+	require.NoError(t, err)
+	s.exec(`INSERT INTO account_limits (workspace, account, until, task) VALUES ('main', 'work', now() - interval '1 s', $1)`, late)
+	s.exec(`UPDATE ready SET expires_at = now() - interval '1 s'`)
+
+	swept, err := s.backlog.Sweep(t.Context(), time.Minute)
+
+	require.ErrorContains(t, err, "it fails")
+	require.Equal(t, 1, swept.Expired)
+	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'expired'`, late))
 }

@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,13 +17,14 @@ import (
 
 // SweptUp counts what a sweep moved.
 type SweptUp struct {
-	Promoted  int64 // due tasks that became claimable
-	Reclaimed int   // expired leases that were taken back
-	Expired   int   // tasks whose last moment to be started had passed
-	Lapsed    int   // questions that nobody has answered in time
-	Limits    int64 // budget windows that began anew, and tasks that a spent budget cancelled or moved
-	Lifted    int64 // accounts whose limit is over
-	Ready     int   // tasks that wait to be claimed now
+	Promoted  int64            // due tasks that became claimable
+	Reclaimed int              // expired leases that were taken back
+	Expired   int              // tasks whose last moment to be started had passed
+	Lapsed    int              // questions that nobody has answered in time
+	Limits    int64            // budget windows that began anew, and tasks that a spent budget cancelled or moved
+	Lifted    int64            // accounts whose limit is over
+	Ready     int              // tasks that wait to be claimed now
+	Untold    map[string]error // tasks whose last moment has passed, and of which it cannot be told now whether they had begun before a restore
 	Next      time.Duration
 }
 
@@ -56,8 +58,14 @@ func (b *Backlog) Sweep(ctx context.Context, limit time.Duration) (s SweptUp, er
 	if s.Ready, s.Next = now.ready, now.next; s.Next <= 0 && !s.moved() {
 		s.Next = heldBack
 	}
+	if len(s.Untold) > 0 {
+		s.Next = max(s.Next, untoldFor)
+	}
 	return s, nil
 }
+
+// untoldFor is how long a fault of this host is left alone.
+const untoldFor = time.Second
 
 // heldBack is when to look again at what is due while somebody else holds it.
 const heldBack = 100 * time.Millisecond
@@ -83,8 +91,9 @@ func (b *Backlog) toSweep(ctx context.Context, limit time.Duration) (n sweepable
 	return n, err
 }
 
-// sweep does what is to be done, in transactions of their own, and notes it in s.
+// sweep does what is to be done, in transactions of their own, and notes it in s. One that fails keeps no other from being done.
 func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
+	var errs []error
 	for _, step := range []struct {
 		due bool
 		do  func() error
@@ -96,15 +105,13 @@ func (b *Backlog) sweep(ctx context.Context, now sweepable, s *SweptUp) error {
 		{now.due, func() (err error) { s.Promoted, err = b.promoteDue(ctx); return err }},
 		{now.lift, func() (err error) { s.Lifted, err = b.liftLimits(ctx); return err }},
 		{now.lapse, func() (err error) { s.Lapsed, err = b.lapseQuestions(ctx); return err }},
-		{now.expire, func() (err error) { s.Expired, err = b.expireWaiting(ctx); return err }}, // last: a fault of this host may keep it from being done
+		{now.expire, func() (err error) { s.Expired, s.Untold, err = b.expireWaiting(ctx); return err }},
 	} {
-		if step.due {
-			if err := step.do(); err != nil {
-				return err
-			}
+		if step.due && ctx.Err() == nil {
+			errs = append(errs, step.do())
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // waitAnew bounds what a clock that was ahead has made wait, and was set back since: else a back-off is as much longer as it was ahead.
@@ -238,30 +245,34 @@ func (b *Backlog) promoteDue(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// keepBegun lets those of tasks wait on that had begun before a restore, and returns the others. They are held.
-func (b *Backlog) keepBegun(ctx context.Context, tx *store.Tx, tasks []string) ([]string, error) {
+// keepBegun lets those of tasks wait on that had begun before a restore, and those of which that cannot be told now, and returns the others,
+// and why. They are held.
+func (b *Backlog) keepBegun(ctx context.Context, tx *store.Tx, tasks []string) (others []string, untold map[string]error, err error) {
 	if len(tasks) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	last, err := b.begunNow(ctx, tx, tasks)
-	if err != nil || len(last) == 0 {
-		return tasks, err
+	last, untold, err := b.begunNow(ctx, tx, tasks)
+	if err != nil {
+		return nil, nil, err
 	}
-	begun := slices.Sorted(maps.Keys(last))
-	if _, err := tx.Exec(ctx, statement("bring_forward"), begun, attemptsBefore(begun, last)); err != nil {
-		return nil, fmt.Errorf("bringing tasks forward: %w", err)
+	if len(last) > 0 {
+		begun := slices.Sorted(maps.Keys(last))
+		if _, err := tx.Exec(ctx, statement("bring_forward"), begun, attemptsBefore(begun, last)); err != nil {
+			return nil, nil, fmt.Errorf("bringing tasks forward: %w", err)
+		}
 	}
-	return without(tasks, begun), nil
+	return slices.DeleteFunc(tasks, func(task string) bool { return last[task] > 0 || untold[task] != nil }), untold, nil
 }
 
 // expireWaiting ends tasks that were never started and whose last moment to be
-// started has passed; their signed results say so. It returns how many. What had begun before a restore waits until its attempt is taken over.
-func (b *Backlog) expireWaiting(ctx context.Context) (n int, err error) {
+// started has passed; their signed results say so. It returns how many. What had begun before a restore waits until its attempt is taken over,
+// and what cannot be told until it can.
+func (b *Backlog) expireWaiting(ctx context.Context) (n int, untold map[string]error, err error) {
 	err = b.db.Tx(ctx, "expiring tasks", func(ctx context.Context, tx *store.Tx) error {
 		n = 0
 		late, err := collect[string](tx.Query(ctx, statement("late_waiting"), sweepBatch))
 		if err == nil {
-			late, err = b.keepBegun(ctx, tx, late)
+			late, untold, err = b.keepBegun(ctx, tx, late)
 		}
 		if err != nil || len(late) == 0 {
 			return err
@@ -282,5 +293,5 @@ func (b *Backlog) expireWaiting(ctx context.Context) (n int, err error) {
 		}
 		return b.report(ctx, tx, ends)
 	})
-	return n, err
+	return n, untold, err
 }
