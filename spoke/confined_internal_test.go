@@ -86,9 +86,10 @@ func TestAConfinedProgramThatFails(t *testing.T) {
 	require.ErrorContains(t, sh("sleep 60", time.Second), "timeout: still running after 1s")
 	require.NoError(t, sh("true", time.Minute), "after one that was ended")
 
-	unknown := *r
-	unknown.level = ""
-	require.ErrorContains(t, s.runConfined(t.Context(), &unknown, []string{"/bin/true"}, time.Minute), "level")
+	level := r.level
+	r.level = ""
+	require.ErrorContains(t, s.runConfined(t.Context(), r, []string{"/bin/true"}, time.Minute), "level")
+	r.level = level
 
 	require.NoError(t, os.Remove(r.own().Work))
 	require.NoError(t, os.Symlink(s.Dir, r.own().Work))
