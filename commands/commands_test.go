@@ -76,7 +76,7 @@ func TestCodesNeverChange(t *testing.T) {
 	require.Equal(t, "["+want+"]", fmt.Sprint(got))
 	require.Equal(t, "[executor_busy permission_required deadline_elapsed capability_missing cancel_requested kill_requested "+
 		"merge_conflict dependency_failed dependency_cycle lease_expired executor_died retries_exhausted reclaims_exhausted "+
-		"budget_exceeded quota_exceeded limit link_down link_revoked grant_denied policy_denied command_expired frozen operator idle_timeout oom_killed cpu_limit process_limit disk_limit output_limit id_used overrun result_unknown]", fmt.Sprint(Reasons))
+		"budget_exceeded quota_exceeded limit link_down link_revoked grant_denied policy_denied command_expired frozen operator idle_timeout oom_killed cpu_limit process_limit disk_limit output_limit id_used overrun result_unknown waiting_input input_missing]", fmt.Sprint(Reasons))
 }
 
 const task = "0193a3c0-2222-7aaa-8bbb-00000000000a"

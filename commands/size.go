@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -31,6 +32,16 @@ func SizeText(n int64) string {
 		}
 	}
 	return strconv.FormatInt(n, 10)
+}
+
+// SizeOf says how much of all is there, both in the unit of the larger: 12.0 of 300.0 MiB.
+func SizeOf(n, all int64) string {
+	for _, unit := range units {
+		if size := float64(int64(1) << unit.bits); float64(all) >= size {
+			return fmt.Sprintf("%.1f of %.1f %s", float64(n)/size, float64(all)/size, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d of %d bytes", n, all)
 }
 
 // SizeInWords writes a number of bytes as a sentence has it: 64 MiB.

@@ -174,6 +174,8 @@ const (
 	OutputLimit        Reason = "output_limit"
 	IDUsed             Reason = "id_used"
 	Overrun            Reason = "overrun"        // it ran longer than estimated, and told no progress
+	WaitingInput       Reason = "waiting_input"  // inputs of its order are on their way
+	InputNotThere      Reason = "input_missing"  // an input of its order did not come
 	ResultUnknown      Reason = "result_unknown" // the task has ended, and whoever ordered it could not read how
 )
 
@@ -181,4 +183,4 @@ const (
 var Reasons = []Reason{ExecutorBusy, PermissionRequired, DeadlineElapsed, CapabilityMissing, CancelRequested,
 	KillRequested, MergeConflict, DependencyFailed, DependencyCycle, LeaseExpired, ExecutorDied, RetriesExhausted,
 	ReclaimsExhausted, BudgetExceeded, QuotaExceeded, Limit, LinkDown, LinkRevoked, GrantDenied, PolicyDenied, CommandExpired,
-	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit, IDUsed, Overrun, ResultUnknown}
+	Frozen, Operator, IdleTimeout, OOMKilled, CPULimit, ProcessLimit, DiskLimit, OutputLimit, IDUsed, Overrun, ResultUnknown, WaitingInput, InputNotThere}

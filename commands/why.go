@@ -30,6 +30,7 @@ const (
 	CauseFreeze     Cause = "freeze"
 	CauseLane       Cause = "lane" // paused or disabled
 	CauseDependency Cause = "dependency"
+	CauseInput      Cause = "input" // of its order is on its way
 	CauseNotBefore  Cause = "not_before"
 	CauseCapability Cause = "capability" // nobody has all that it needs
 	CauseQuota      Cause = "quota"
@@ -46,7 +47,7 @@ const (
 
 // Causes lists every cause.
 var Causes = []Cause{CauseState, CauseLease, CauseQuestion, CauseReview, CauseEnded, CauseKill, CauseOrder, CauseConnection, CauseLink, CauseGrant,
-	CauseInbox, CauseHistories, CauseKey, CauseRate, CauseQueue, CauseClock, CauseFreeze, CauseLane, CauseDependency, CauseNotBefore, CauseCapability,
+	CauseInbox, CauseHistories, CauseKey, CauseRate, CauseQueue, CauseClock, CauseFreeze, CauseLane, CauseDependency, CauseInput, CauseNotBefore, CauseCapability,
 	CauseQuota, CauseBudget, CauseLimit, CausePolicy, CauseIsolation, CauseSpoke, CauseStopping, CauseHost, CauseDisk, CauseSlots}
 
 // A WhyReason is one thing that keeps something from going on, or what it is at.

@@ -30,6 +30,7 @@ var endedBy = map[commands.Reason]string{
 	commands.GrantDenied:       "refused",
 	commands.CapabilityMissing: "refused",
 	commands.IDUsed:            "refused",
+	commands.InputNotThere:     "input missing",
 	commands.ResultUnknown:     "result unknown",
 }
 

@@ -77,6 +77,10 @@ func (db *DB) orderIn(ctx context.Context, tx *Tx, orders []SpawnOrder) ([]Order
 	if err := db.markValues(orders); err != nil {
 		return nil, err
 	}
+	inputs, err := holdInputs(ctx, tx, orders) // before anything else is held
+	if err != nil {
+		return nil, err
+	}
 	out := make([]Ordered, len(orders))
 	refuseClosed(tx, orders, out)
 	findOrdered(tx, orders, out)
@@ -87,6 +91,7 @@ func (db *DB) orderIn(ctx context.Context, tx *Tx, orders []SpawnOrder) ([]Order
 	if err := place(ctx, tx, orders, out); err != nil {
 		return nil, err
 	}
+	refuseMissing(orders, out, inputs)
 	return out, db.insertOrders(ctx, tx, orders, out)
 }
 
@@ -237,6 +242,7 @@ func (db *DB) insertOrders(ctx context.Context, tx *Tx, orders []SpawnOrder, out
 	if err := insertMirrors(tx, orders, which, sealed); err != nil {
 		return err
 	}
+	noteInputs(tx, orders, which)
 	return db.keepValues(tx, orders, which)
 }
 

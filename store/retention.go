@@ -46,6 +46,8 @@ var Kinds = []Kind{
 		prune: removing("schedule_fires", `SELECT ctid FROM schedule_fires WHERE at < statement_timestamp() - $1::interval ORDER BY at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
 		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended", "progress", "questions", "task_checkpoints", "overruns"}, prune: `SELECT prune_tasks($1, $2)`},
+	{Name: "blob-uses", Since: "their task is gone", AtOnce: true, tables: []string{"blob_uses", "blobs"},
+		prune: removing("blob_uses", `SELECT u.ctid FROM blob_uses u WHERE NOT EXISTS (SELECT FROM tasks WHERE id = u.task) AND NOT EXISTS (SELECT FROM mirrors WHERE task = u.task) AND `+anyAge)},
 	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit", "audit_leaves", "audit_hashes"}, prune: `SELECT prune_audit($1, $2)`},
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
 		prune: removing("events", oldEvents)},

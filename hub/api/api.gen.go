@@ -655,42 +655,45 @@ func (e WebhookState) Valid() bool {
 
 // Defines values for WhyCode.
 const (
-	WhyBudget     WhyCode = "budget"
-	WhyCapability WhyCode = "capability"
+	Slots         WhyCode = "slots"
+	WhyBudget     WhyCode = "quota"
+	WhyCapability WhyCode = "not_before"
 	WhyClock      WhyCode = "clock"
 	WhyConnection WhyCode = "connection"
 	WhyDependency WhyCode = "dependency"
-	WhyDisk       WhyCode = "disk"
+	WhyDisk       WhyCode = "host"
 	WhyEnded      WhyCode = "ended"
 	WhyFreeze     WhyCode = "freeze"
 	WhyGrant      WhyCode = "grant"
 	WhyHistories  WhyCode = "histories"
-	WhyHost       WhyCode = "host"
+	WhyHost       WhyCode = "stopping"
 	WhyInbox      WhyCode = "inbox"
-	WhyIsolation  WhyCode = "isolation"
+	WhyIsolation  WhyCode = "policy"
 	WhyKey        WhyCode = "key"
 	WhyKill       WhyCode = "kill"
 	WhyLane       WhyCode = "lane"
 	WhyLease      WhyCode = "lease"
-	WhyLimit      WhyCode = "limit"
+	WhyLimit      WhyCode = "budget"
 	WhyLink       WhyCode = "link"
-	WhyNotBefore  WhyCode = "not_before"
+	WhyNotBefore  WhyCode = "input"
 	WhyOrder      WhyCode = "order"
-	WhyPolicy     WhyCode = "policy"
+	WhyPolicy     WhyCode = "limit"
 	WhyQuestion   WhyCode = "question"
 	WhyQueue      WhyCode = "queue"
-	WhyQuota      WhyCode = "quota"
+	WhyQuota      WhyCode = "capability"
 	WhyRate       WhyCode = "rate"
 	WhyReview     WhyCode = "review"
-	WhySlots      WhyCode = "slots"
-	WhySpoke      WhyCode = "spoke"
+	WhySlots      WhyCode = "disk"
+	WhySpoke      WhyCode = "isolation"
 	WhyState      WhyCode = "state"
-	WhyStopping   WhyCode = "stopping"
+	WhyStopping   WhyCode = "spoke"
 )
 
 // Valid indicates whether the value is a known member of the WhyCode enum.
 func (e WhyCode) Valid() bool {
 	switch e {
+	case Slots:
+		return true
 	case WhyBudget:
 		return true
 	case WhyCapability:

@@ -250,6 +250,9 @@ func (b *Backlog) unbury(ctx context.Context, tx *store.Tx, list []Request, buri
 	if err := tx.Flush(ctx); err != nil {
 		return err
 	}
+	if err := b.awaitInputs(ctx, tx, list, begun); err != nil {
+		return err
+	}
 	for _, task := range begun {
 		delete(buried, task)
 		delete(early, task)

@@ -55,7 +55,7 @@ func (b *Backlog) failCircles(ctx context.Context, tx *store.Tx, why map[string]
 	if err != nil {
 		return nil, fmt.Errorf("failing tasks: %w", err)
 	}
-	done, err := b.tellEnded(ctx, tx, rows)
+	done, err := b.tellEnded(ctx, tx, rows, nil)
 	if err != nil {
 		return nil, err
 	}

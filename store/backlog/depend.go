@@ -232,11 +232,12 @@ func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string,
 	if err != nil {
 		return nil, fmt.Errorf("cancelling tasks: %w", err)
 	}
-	return b.tellEnded(ctx, tx, rows)
+	return b.tellEnded(ctx, tx, rows, nil)
 }
 
-// tellEnded lets go who waits for the tasks in rows, which have ended without an attempt, and tells who asked for them.
-func (b *Backlog) tellEnded(ctx context.Context, tx *store.Tx, rows pgx.Rows) (done []string, err error) {
+// tellEnded lets go who waits for the tasks in rows, which have ended without an attempt, and tells who asked for them. What is known of the end is
+// end, nil for nothing.
+func (b *Backlog) tellEnded(ctx context.Context, tx *store.Tx, rows pgx.Rows, end *End) (done []string, err error) {
 	if done, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(done) == 0 {
 		return nil, err
 	}
@@ -246,6 +247,9 @@ func (b *Backlog) tellEnded(ctx context.Context, tx *store.Tx, rows pgx.Rows) (d
 	ends, err := endedTasks(ctx, tx, done)
 	if err != nil {
 		return nil, err
+	}
+	for i := range ends {
+		ends[i].End = end
 	}
 	return done, b.report(ctx, tx, ends)
 }

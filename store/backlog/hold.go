@@ -157,7 +157,7 @@ func (ws *Workspace) refuseRetry(ctx context.Context, tx *store.Tx, t Task) erro
 	if err := tx.QueryRow(ctx, `SELECT waiting_reason(id), replays FROM tasks WHERE id = $1`, t.ID).Scan(&waits, &replays); err != nil {
 		return fmt.Errorf("asking why a task cannot be retried: %w", err)
 	}
-	if waits != "" {
+	if waits == string(commands.DependencyFailed) {
 		return commands.Refuse(commands.Conflict, "task %s is to be cancelled when a dependency fails, and one has", t.Name()).Hinting("retry the dependency first, which is named by").Running("backlog", "why", t.Name())
 	}
 	if replays < maxReplays {

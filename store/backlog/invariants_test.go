@@ -37,9 +37,11 @@ var invariants = map[string]string{
 		WHERE (r.class, r.rank, r.seq, r.attempt, r.epoch, r.type, r.key, r.title, r.estimate)
 			IS DISTINCT FROM (t.class, -t.priority, t.seq, t.attempt + 1, t.epoch + 1, t.next_type, t.key, t.title, t.estimate)
 			OR NOT r.body AND EXISTS (SELECT FROM task_bodies b WHERE b.task = r.task AND (b.body <> '' OR (b.spec, b.acceptance) IS DISTINCT FROM (NULL, NULL)))`,
-	"unmet counts the edges that are not met": `
+	"unmet counts the edges that are not met, and one more where inputs are missing": `
 		SELECT format('%s: %s, and %s edges', t.id, t.unmet, d.n) FROM tasks t,
-			LATERAL (SELECT count(*) AS n FROM dependencies d WHERE d.task = t.id AND NOT d.met) AS d WHERE t.unmet <> d.n`,
+			LATERAL (SELECT count(*) + awaits_input(t.id)::int AS n FROM dependencies d WHERE d.task = t.id AND NOT d.met) AS d WHERE t.unmet <> d.n`,
+	"what waits for inputs is found by them": `
+		SELECT format('%s: %s', p.task, p.input) FROM parked p WHERE p.input <> (p.why = 'deps' AND awaits_input(p.task))`,
 	"an edge is met when its dependency is completed, or failed and is ignored": `
 		SELECT format('%s on %s (%s): met is %s', d.task, d.dependency, x.state, d.met) FROM dependencies d JOIN tasks x ON x.id = d.dependency JOIN tasks w ON w.id = d.task
 		WHERE CASE WHEN d.met THEN x.state <> 'completed' AND NOT (w.on_failed_dep = 'ignore' AND (is_terminal(x.state) OR x.replays > 0))
@@ -183,6 +185,7 @@ func TestInvariantsNotice(t *testing.T) {
 		`UPDATE tasks SET not_before = now() + interval '1 hour' WHERE key = 'free'`:                                       "place fits the state",
 		`UPDATE ready SET rank = rank + 1`:                                                                                 "ready says of a task",
 		`UPDATE ready SET attempt = attempt + 1`:                                                                           "ready says of a task",
+		`UPDATE parked SET input = true WHERE why = 'deps'`:                                                                "found by them",
 		`UPDATE tasks SET unmet = 2 WHERE key = 'after'`:                                                                   "unmet counts",
 		`UPDATE dependencies SET met = NOT met`:                                                                            "an edge is met",
 		`UPDATE dependencies SET workspace = 'other'`:                                                                      "stays within its workspace",

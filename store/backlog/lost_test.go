@@ -129,7 +129,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Order", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.Wanted", "Backlog.InputsOf", "Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Order", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.OverrunOf", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -548,6 +548,22 @@ var writing = map[string]func(s scene) do{
 			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
 				return s.backlog.Request(ctx, tx, []backlog.Request{r, again})
 			})
+		}
+	},
+	"Backlog.InputCame": func(s scene) do {
+		s.Meet(s, store.Obeys)
+		require.Nil(s, s.asks(s.withInput(7))[0].Refusal)
+		w := s.input(7)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.InputCame(ctx, w)
+		}
+	},
+	"Backlog.InputLost": func(s scene) do {
+		s.Meet(s, store.Obeys)
+		require.Nil(s, s.asks(s.withInput(7))[0].Refusal)
+		w := s.input(7)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return s.backlog.InputLost(ctx, w, "it is not there")
 		}
 	},
 	"Backlog.Recall": func(s scene) do {

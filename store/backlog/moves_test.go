@@ -177,6 +177,36 @@ func agent(retries int) step {
 	}
 }
 
+// agentWithInput waits for what its order needs.
+func agentWithInput(w *walker) error {
+	w.Meet(w, store.Obeys)
+	r := w.withInput(300 << 20)
+	w.task = r.Spawn.Task
+	require.Nil(w, w.asks(r)[0].Refusal)
+	return nil
+}
+
+// withInput asks for an agent with one input, whose digest its size says.
+func (s scene) withInput(sizes ...int64) backlog.Request {
+	r := s.request()
+	r.Spawn.Runtime, r.Spawn.Argv = commands.RuntimeExec, []string{"true"}
+	for i, size := range sizes {
+		r.Spawn.Inputs = append(r.Spawn.Inputs, commands.Input{Kind: commands.InputFile, Blob: s.input(size).Blob, Path: fmt.Sprint("in/", i)})
+	}
+	return r
+}
+
+func (s scene) input(size int64) backlog.Wanted {
+	return backlog.Wanted{Conn: s.Conn.ID, Blob: commands.Blob{Digest: fmt.Sprintf("sha256-%064x", size), Size: size}}
+}
+
+func inputCame(w *walker) error { return w.backlog.InputCame(w.Context(), w.input(300<<20)) }
+
+func inputLost(w *walker) error {
+	_, err := w.backlog.InputLost(w.Context(), w.input(300<<20), "the hub does not have it")
+	return err
+}
+
 func claim(w *walker) error {
 	list, err := w.backlog.Claim(w.Context(), backlog.ClaimTerms{Owner: string(w.Self()), Limit: 1})
 	if err == nil && len(list) == 0 {
@@ -234,6 +264,7 @@ func lose(w *walker) error {
 
 func late(w *walker) error {
 	w.exec(`UPDATE ready SET expires_at = now() - interval '1 s'`)
+	w.exec(`UPDATE parked SET expires_at = now() - interval '1 s' WHERE why = 'deps'`)
 	return sweep(w)
 }
 

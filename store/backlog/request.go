@@ -73,6 +73,9 @@ func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]
 			again = append(again, i)
 		}
 	}
+	if err := b.awaitInputs(ctx, tx, list, came); err != nil {
+		return nil, err
+	}
 	if err := b.pauseEarly(ctx, tx, list, out, early); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,8 @@ type Why struct {
 	Reasons   []commands.WhyReason `json:"reasons"`   // every one, in the order of the admission
 	By        []Claimer            `json:"by"`        // claimers of late whose capabilities and lanes fit
 
+	waitsInput bool // inputs of it are not here
+
 	lapsed bool   // a claim of it has run out, and nobody has taken it since
 	words  string // of who ended, paused or blocked it
 }
@@ -73,7 +75,7 @@ func (ws *Workspace) Why(ctx context.Context, ref string) (Why, error) {
 		if w.Task, err = ws.find(ctx, tx, ref); err != nil {
 			return err
 		}
-		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyState, ws.whyHeld, ws.whyFrozen, ws.whyLane, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
+		for _, look := range []func(context.Context, *store.Tx, *Why) error{ws.whyState, ws.whyHeld, ws.whyFrozen, ws.whyLane, ws.whyInputs, ws.whyDependencies, ws.whyTime, ws.whyCapability, ws.whyLimits} {
 			if err := look(ctx, tx, &w); err != nil {
 				return err
 			}
@@ -167,6 +169,23 @@ func because(reason string) string {
 	return ": " + reason
 }
 
+// whyInputs says how much of the inputs of a task is here.
+func (ws *Workspace) whyInputs(ctx context.Context, tx *store.Tx, w *Why) error {
+	if w.Task.Unmet == 0 {
+		return nil
+	}
+	var missing int
+	var here, all int64
+	var since *time.Time
+	if err := tx.QueryRow(ctx, statement("why_inputs"), w.Task.ID).Scan(&missing, &here, &all, &since); err != nil || missing == 0 {
+		return err
+	}
+	w.waitsInput = true
+	w.add(commands.CauseInput, "", since, nil, "its inputs are on the way: %s are here", commands.SizeOf(here, all))
+	w.figure(float64(all - here))
+	return nil
+}
+
 // maxWhyDependencies bounds what is listed of a large fan-in.
 const maxWhyDependencies = 20
 
@@ -191,6 +210,9 @@ func (ws *Workspace) whyDependencies(ctx context.Context, tx *store.Tx, w *Why) 
 		w.add(commands.CauseDependency, hint, &at, nil, "it depends on %s, which is %s", name, state)
 		return nil
 	})
+	if w.waitsInput {
+		n++
+	}
 	if more := w.Task.Unmet - n; more > 0 {
 		w.add(commands.CauseDependency, "", nil, nil, "and on %d more", more)
 	}

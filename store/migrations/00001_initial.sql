@@ -452,7 +452,7 @@ CREATE TABLE tasks (
     command_digest     bytea,                                       -- SHA-256 of its body: every answer names both
     idempotency_key    text,                                        -- of the request that created it, and
     request_digest     bytea,                                       -- what it asked for: the same key with another request is refused
-    unmet              int NOT NULL DEFAULT 0,                      -- dependencies that are not met
+    unmet              int NOT NULL DEFAULT 0,                      -- dependencies that are not met, and one more while inputs are missing
     on_failed_dep      text NOT NULL DEFAULT 'hold',                -- what to do when a dependency ends without success
     not_before         timestamptz,                                 -- never ready before this
     expires_at         timestamptz NOT NULL DEFAULT 'infinity',     -- never started after this
@@ -564,19 +564,44 @@ CREATE INDEX due_newest ON due (workspace, task DESC NULLS LAST);
 CREATE INDEX due_lane ON due (workspace, lane, task DESC NULLS LAST);
 CREATE INDEX due_phase ON due (workspace, phase, task DESC NULLS LAST) WHERE phase <> '';
 
--- Tasks that wait for another task or for a person.
+-- Tasks that wait for another task, for inputs or for a person.
 CREATE TABLE parked (
     task       uuid PRIMARY KEY,
     workspace  text NOT NULL,
     lane       text NOT NULL,
     phase      text NOT NULL DEFAULT '',
-    why        text NOT NULL,             -- 'deps' = for other tasks; else the task's state
+    why        text NOT NULL,             -- 'deps' = for other tasks or for inputs; else the task's state
     since      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    input      boolean NOT NULL DEFAULT false,   -- inputs of its order are to be fetched
+    expires_at timestamptz NOT NULL DEFAULT 'infinity',   -- of one that was never started and is in no other's hands
     CONSTRAINT why_is_known CHECK (why IN ('deps', 'blocked', 'paused', 'awaiting_input', 'in_review', 'approved'))
 );
 CREATE INDEX parked_newest ON parked (workspace, why, task DESC NULLS LAST);
 CREATE INDEX parked_lane ON parked (workspace, lane, why, task DESC NULLS LAST);
 CREATE INDEX parked_phase ON parked (workspace, phase, why, task DESC NULLS LAST) WHERE phase <> '';
+CREATE INDEX parked_input ON parked (task) WHERE input;
+CREATE INDEX parked_expiry ON parked (expires_at) WHERE expires_at < 'infinity';
+
+-- Bytes that are held here beside the messages, by their digest as messages have it: what somebody has put here to be ordered,
+-- and what came from a peer. The bytes are in the data directory.
+CREATE TABLE blobs (
+    digest  text NOT NULL,
+    owner   text NOT NULL,      -- "ws/" and a workspace, or the id of the connection that it came over: one is none for another
+    size    bigint NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),   -- when it was put here, or ordered last
+    PRIMARY KEY (digest, owner)
+);
+CREATE INDEX blobs_at ON blobs (at);
+
+-- Which task needs which blob to begin, or has left it. At a hub the task is a mirror.
+CREATE TABLE blob_uses (
+    task    uuid NOT NULL,
+    digest  text NOT NULL,
+    result  boolean NOT NULL DEFAULT false,   -- it has left it
+    size    bigint NOT NULL,
+    PRIMARY KEY (task, digest, result)
+);
+CREATE INDEX blob_uses_digest ON blob_uses (digest);
 
 -- The open attempt of a task: who holds it until when, by this database's
 -- clock. One per task, by its primary key. It is also the record of the claim
@@ -1694,10 +1719,16 @@ CREATE TRIGGER connections_terminal BEFORE UPDATE ON connections FOR EACH ROW
 
 ----------------------------------------------------- what statements share ---
 
--- What a queued task says while a dependency of it has ended without success.
+-- Whether an input of a task is not held yet, for the connection that asked for the task.
+CREATE FUNCTION awaits_input(t uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM blob_uses u WHERE u.task = t AND NOT u.result AND NOT EXISTS (
+        SELECT FROM blobs b WHERE b.digest = u.digest AND b.size = u.size AND b.owner = (SELECT x.conn::text FROM tasks x WHERE x.id = t)))
+$$;
+
+-- What a queued task says while a dependency of it has ended without success, or inputs of it are on their way.
 CREATE FUNCTION waiting_reason(t uuid) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM dependencies d JOIN tasks x ON x.id = d.dependency WHERE d.task = t AND NOT d.met AND is_terminal(x.state))
-        THEN 'dependency_failed' ELSE '' END
+    SELECT CASE WHEN EXISTS (SELECT FROM dependencies d JOIN tasks x ON x.id = d.dependency WHERE d.task = t AND NOT d.met AND is_terminal(x.state)) THEN 'dependency_failed'
+        WHEN awaits_input(t) THEN 'waiting_input' ELSE '' END
 $$;
 
 -- What the end of an attempt counts as. An agent that was begun and lost has
@@ -1821,6 +1852,7 @@ REVOKE INSERT, UPDATE, DELETE ON transitions, attempts, standing, funds, counted
 GRANT SELECT ON transitions, attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
 GRANT SELECT ON connections, grants, grants_in_force, latches, pauses, recalled TO spawnmesh_app;
+GRANT SELECT ON blobs, blob_uses TO spawnmesh_app;
 GRANT SELECT, INSERT ON outbox TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON sequences, kills TO spawnmesh_app;
 -- It makes keys for claim grants and ends their signing, and changes no secret.

@@ -157,18 +157,29 @@ SELECT id::text FROM moved
 
 -- Those whose last moment to be started has passed, held.
 -- name: late_waiting
-SELECT t.id::text FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF r SKIP LOCKED
+WITH claimable AS MATERIALIZED (
+    SELECT t.id FROM ready r JOIN tasks t ON t.id = r.task WHERE r.expires_at < 'infinity' AND r.expires_at <= statement_timestamp() ORDER BY r.expires_at LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF r SKIP LOCKED
+), aside AS MATERIALIZED (
+    SELECT t.id FROM parked p JOIN tasks t ON t.id = p.task WHERE p.expires_at < 'infinity' AND p.expires_at <= statement_timestamp() ORDER BY p.expires_at LIMIT $1 FOR NO KEY UPDATE OF t SKIP LOCKED FOR UPDATE OF p SKIP LOCKED
+)
+SELECT id::text FROM claimable UNION ALL SELECT id::text FROM aside
 
 -- name: expire_waiting
 WITH late AS (
     DELETE FROM ready USING (SELECT r.ctid
 -- include: places_ready
-    ) AS r OFFSET 0) AS place WHERE ready.ctid = place.ctid RETURNING ready.task, ready.workspace, ready.lane
+    ) AS r OFFSET 0) AS place WHERE ready.ctid = place.ctid RETURNING ready.task, ready.workspace, ready.lane, 'ready' AS what
+), aside AS (
+    DELETE FROM parked USING (SELECT p.ctid FROM
+-- include: one_by_one
+        , LATERAL (SELECT ctid FROM parked WHERE task = u.id AND expires_at < 'infinity' OFFSET 0) AS p OFFSET 0) AS place WHERE parked.ctid = place.ctid RETURNING parked.task, parked.workspace, parked.lane, parked.why
+), gone AS (
+    SELECT * FROM late UNION ALL SELECT * FROM aside
 ), moved AS (
     UPDATE tasks SET state = 'expired', reason = 'command_expired', epoch = epoch + 1, ended_at = clock_timestamp(), updated_at = clock_timestamp()
-    WHERE id = ANY (ARRAY (SELECT task FROM late)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn, ended_at
-), left_ready AS (
-    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, 'ready', -count(*) FROM late GROUP BY 1, 2
+    WHERE id = ANY (ARRAY (SELECT task FROM gone)) AND state = 'queued' AND attempt = 0 RETURNING id, workspace, lane, phase, state, conn, ended_at
+), left_places AS (
+    INSERT INTO tallies (workspace, lane, what, n) SELECT workspace, lane, what, -count(*) FROM gone GROUP BY 1, 2, 3
 ), audited AS (
     INSERT INTO audit (workspace, actor, action, object, code) SELECT workspace, 'self', 'task.expired', id::text, 'command_expired' FROM moved
 ),
@@ -181,7 +192,7 @@ UPDATE leases SET epoch = $3 WHERE task = $1 AND attempt = $2 AND epoch = $3 - 1
 -- The attempt that it ended with goes to the others.
 -- name: retry
 WITH was AS MATERIALIZED (
-    SELECT * FROM tasks WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) <> '') FOR NO KEY UPDATE
+    SELECT * FROM tasks WHERE id = $1 AND state = $2 AND replays < $3 AND NOT (on_failed_dep = 'cancel' AND waiting_reason(id) = 'dependency_failed') FOR NO KEY UPDATE
 ), moved AS (
     UPDATE tasks t SET state = 'queued', reason = waiting_reason(t.id), next_type = 'replay', replays = t.replays + 1, epoch = t.epoch + 1, ended_at = NULL, updated_at = clock_timestamp(),
         not_before = CASE WHEN $4::interval > interval '0' THEN now() + $4::interval END,

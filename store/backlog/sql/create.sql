@@ -106,5 +106,7 @@ WITH here AS (
 ), longer AS (
     UPDATE ready SET expires_at = greatest(expires_at, $6) WHERE ctid = ANY (ARRAY (
         SELECT r.ctid FROM again a JOIN ready r ON r.workspace = a.workspace AND r.class = a.class AND r.rank = -a.priority AND r.seq = a.seq FOR UPDATE OF r SKIP LOCKED))
+), aside AS (
+    UPDATE parked SET expires_at = greatest(expires_at, $6) WHERE task = ANY (ARRAY (SELECT $1::uuid FROM again)) AND expires_at < 'infinity'
 )
 SELECT state, attempt, coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), epoch, result, same FROM here

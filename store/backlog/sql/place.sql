@@ -80,7 +80,7 @@ WITH t AS (
 ), later AS (
     INSERT INTO due (at, made_at, task, workspace, lane, phase) SELECT not_before, CASE WHEN attempt > 0 THEN now() END, id, workspace, lane, phase FROM t WHERE unmet = 0 AND not_before > now() ON CONFLICT DO NOTHING RETURNING workspace, lane
 ), waiting AS (
-    INSERT INTO parked (task, workspace, lane, phase, why) SELECT id, workspace, lane, phase, 'deps' FROM t WHERE unmet > 0 RETURNING workspace, lane
+    INSERT INTO parked (task, workspace, lane, phase, why, input, expires_at) SELECT id, workspace, lane, phase, 'deps', awaits_input(id), CASE attempt WHEN 0 THEN expires_at ELSE 'infinity' END FROM t WHERE unmet > 0 RETURNING workspace, lane
 ), first AS (
 -- include: enter_ready
     FROM t WHERE unmet = 0 AND coalesce(not_before <= now(), true) ON CONFLICT DO NOTHING RETURNING workspace, lane

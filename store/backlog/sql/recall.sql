@@ -35,6 +35,8 @@ WITH u AS (
     DELETE FROM due d USING moved m WHERE d.task = m.id RETURNING d.task, d.workspace, d.lane, d.phase
 ), soon AS (
     INSERT INTO due (task, workspace, lane, phase, at) SELECT task, workspace, lane, phase, now() FROM later
+), aside AS (
+    UPDATE parked p SET expires_at = 'infinity' FROM moved m WHERE p.task = m.id AND p.expires_at < 'infinity'
 )
 UPDATE ready r SET expires_at = 'infinity', attempt = m.attempt + 1 FROM moved m WHERE r.workspace = m.workspace AND r.class = m.class AND r.rank = -m.priority AND r.seq = m.seq
 
