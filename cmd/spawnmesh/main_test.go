@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/internal/acptest"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 	"github.com/spawnmesh/spawnmesh/signing"
@@ -28,6 +29,7 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	acptest.Main()
 	dir, err := os.MkdirTemp("", "spawnmesh-bin-")
 	if err == nil {
 		program = filepath.Join(dir, "spawnmesh")

@@ -35,6 +35,8 @@ var may = map[string]string{
 	"hub/output":           "commands store",
 	"spoke":                "commands federation federation/join federation/transport internal/control internal/metrics internal/tracing signing spoke/door spoke/hostfault spoke/isolation spoke/output spoke/place spoke/policy spoke/runtime spoke/supervisor store store/backlog",
 	"spoke/door":           "commands internal/control signing spoke/place store/backlog",
+	"spoke/acp":            "commands spoke/acp/wire spoke/door store/backlog",
+	"spoke/acp/wire":       "",
 	"hub/webhook":          "commands internal/feed internal/metrics store",
 	"spoke/isolation":      "commands spoke/hostfault spoke/isolation/attack spoke/supervisor",
 	"spoke/output":         "commands federation federation/transport signing spoke/hostfault spoke/supervisor store store/backlog",
@@ -52,7 +54,8 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/door spoke/policy spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/acp spoke/door spoke/policy spoke/runtime spoke/supervisor store store/backlog store/postgres",
+	"scripts/acpgen":   "",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
 	"scripts/mutants":  "",
@@ -63,6 +66,7 @@ var may = map[string]string{
 
 	"internal/bench/record": "",
 
+	"internal/acptest":   "",
 	"internal/audittree": "signing",
 	"internal/blob":      "",
 	"internal/backup":    "commands internal/instance store store/postgres",
@@ -113,6 +117,7 @@ var outside = map[string]string{
 	"github.com/prometheus/":    "internal/metrics",
 	"go.opentelemetry.io/":      "internal/tracing",
 	"github.com/robfig/cron":    "hub/cron",
+	"github.com/sourcegraph/":   "spoke/acp internal/acptest",
 }
 
 // ofShims lists the rooms that a shim consists of, and early what they may import from

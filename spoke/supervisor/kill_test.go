@@ -41,6 +41,33 @@ func escapist(t *testing.T, noCgroup bool) (Spec, string) {
 	return spec, file
 }
 
+// An adapter is asked to end before what it has started is.
+func TestAnAdapterIsAskedFirst(t *testing.T) {
+	t.Parallel()
+	for arg, want := range map[string]string{"acp": "adapter\n", "other": "child\n"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "heard")
+		script := `sh -c 'trap "echo child >>heard; exit" TERM; echo $$ >>pids; while :; do sleep 0.05; done' &
+			trap "echo adapter >>heard; [ $1 != acp ] || kill -KILL $!; exit 0" TERM; echo $$ >>pids; while :; do sleep 0.05; done`
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "worker"), []byte(script), 0o600))
+		spec := sh("")
+		spec.Argv, spec.Dir = []string{"/bin/sh", "worker", arg}, dir
+		a, _ := start(t, spec)
+		pids(t, filepath.Join(dir, "pids"), 2)
+
+		require.NoError(t, a.Kill(t.Context(), "the test says so", 5*time.Second))
+
+		require.Equal(t, Killed, ended(t, a).Outcome)
+		heard, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if arg == "acp" {
+			require.Equal(t, want, string(heard))
+		} else {
+			require.Contains(t, string(heard), want)
+		}
+	}
+}
+
 func TestKillEndsEscapists(t *testing.T) {
 	t.Parallel()
 	for name, noCgroup := range levels {

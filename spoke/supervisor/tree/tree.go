@@ -129,14 +129,18 @@ func (t *Tree) marked(pid int) (bool, error) {
 	return HasMarker(pid, t.marker)
 }
 
-// Terminate asks the tree to end. CONT lets a stopped process see the TERM.
+// Terminate asks the tree to end. CONT lets a stopped process see the TERM. Where there are adapters they are asked alone: what they have started is to hear
+// from them first. An agent that only looks like one gains no time by it.
 func (t *Tree) Terminate() error {
 	found, err := t.Find(false)
 	if err != nil {
 		return err
 	}
+	alone := adapters(found)
 	for _, p := range found {
-		t.send(p, syscall.SIGTERM)
+		if len(alone) == 0 || slices.Contains(alone, p) {
+			t.send(p, syscall.SIGTERM)
+		}
 		t.send(p, syscall.SIGCONT)
 	}
 	return t.Resume()

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/acptest"
+	"github.com/spawnmesh/spawnmesh/internal/fleet"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+)
+
+// coding orders a coding agent of tests that does what the prompt says, and returns the file of what it was asked.
+func (h hand) coding(prompt string, flags ...string) (id, asked string) {
+	h.t.Helper()
+	asked = filepath.Join(h.t.TempDir(), "asked")
+	test, err := os.Executable()
+	require.NoError(h.t, err)
+	id = h.spawn(append(flags, "--spoke", "attic", "--", program, "worker", "acp", "--allow", "read", "--prompt", prompt, "--", test, acptest.Mode, "-load", "-state", asked)...)
+	return id, asked
+}
+
+// was waits until the coding agent was asked something.
+func (h hand) was(asked, what string) string {
+	h.t.Helper()
+	var raw []byte
+	require.NoError(h.t, fleet.Poll(h.t.Context(), time.Minute, "waiting until the coding agent is asked "+what, func() (bool, error) {
+		var err error
+		raw, err = os.ReadFile(asked)
+		return strings.Contains(string(raw), what), ignoreAbsent(err)
+	}))
+	return string(raw)
+}
+
+// shimOf is the process of the shim of an agent.
+func shimOf(t *testing.T, id string) (pid int) {
+	t.Helper()
+	list, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, path := range list {
+		raw, _ := os.ReadFile(path)
+		at, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
+		if strings.Contains(string(raw), "\x00_shim\x00") && strings.Contains(at, id) {
+			pid, err = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			require.NoError(t, err)
+		}
+	}
+	require.NotZero(t, pid)
+	return pid
+}
+
+// A coding agent says its plan, asks whether it may do something, gets the answer of a person at the hub, though its spoke was killed meanwhile, and says
+// what it has done.
+func TestACodingAgentWorks(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	id, _ := h.coding("do plan 1 4\ndo may read notes\ndo may execute make deploy\ndo say all of it is deployed\ndo usage 10 20")
+	h.until(id, func(v hub.AgentView) bool { return v.State == commands.AwaitingInput })
+	q := strings.Fields(h.do("inbox"))[6]
+	require.Regexp(t, `(?m)^options +Allow, Reject\ndefault +Reject\ntext +may the agent do this\? execute: make deploy\n\ndata:\n  \{\n    "of": "make deploy"\n  \}\n`, h.do("inbox", "show", q))
+	h.until(id, func(hub.AgentView) bool { return strings.Contains(h.do("status", id), "1 of 4 steps (25%): step 2") })
+
+	m.Spokes["attic"].Kill()
+	require.NoError(t, m.Spokes["attic"].Start(t.Context()))
+	h.do("answer", q, "--option", "Allow")
+
+	v := h.ends(id)
+	require.Equal(t, []any{commands.Completed, 1}, []any{v.State, v.Attempt})
+	out := h.do("logs", "-f", id)
+	require.Equal(t, 2, strings.Count(out, `"optionId":"yes"`), out)
+	require.Regexp(t, `agent says +done: .*all of it is deployed\ndata +\{"session":"s-work","stop_reason":"end_turn","usage":\{"used":10,"size":20,"cost":\{"amount":0\.5,"currency":"USD"\}\}\}\n`, h.do("result", id))
+}
+
+// A kill cancels the turn of a coding agent before anything is ended by a signal. One whose attempt was lost goes on in its session.
+func TestACodingAgentIsKilledAndGoesOn(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	killed, heard := h.coding("do hold")
+	lost, asked := h.coding("do hold\ndo say gone on", "--on-loss", "rerun", "--max-retries", "3", "--backoff", "1ms")
+	h.was(heard, "prompt ")
+	h.was(asked, "prompt ")
+
+	h.do("kill", killed, "--reason", "enough")
+	require.NoError(t, syscall.Kill(shimOf(t, lost), syscall.SIGKILL))
+
+	require.Equal(t, commands.Cancelled, h.ends(killed).State)
+	require.Regexp(t, `session/cancel\nwas cancelled\nclosed\n$`, h.was(heard, "closed"))
+	v := h.ends(lost)
+	require.Equal(t, []any{commands.Completed, 2}, []any{v.State, v.Attempt}, "%s", v.Sentence())
+	require.Regexp(t, `(?s)session/load\nsession/prompt\n.*Your work on this task was interrupted`, h.was(asked, "session/load"))
+	require.Contains(t, h.do("logs", "-f", lost), "lost]\ngone on\n", "and not what was said before")
+}
+
+// At the level of isolation that the host has, the adapter is executed though its agent may read nothing beside it, and the coding agent from where
+// the policy lets agents read.
+func TestACodingAgentIsConfined(t *testing.T) {
+	t.Parallel()
+	m := startHub(t)
+	withCluster(t, filepath.Join(m.Dir, "attic"))
+	dir, err := os.MkdirTemp("", "spawnmesh-agents-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	agent, test := filepath.Join(dir, "agent"), ""
+	test, err = os.Executable()
+	require.NoError(t, err)
+	raw, err := os.ReadFile(test)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(agent, raw, 0o755))
+	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"]+"read_paths: ["+dir+"]\n", "--heartbeat", "1s"))
+	h := hand{t: t, dir: m.Hub.Dir}
+	keys := filepath.Join(m.Spokes["attic"].Dir, "keys")
+	id := h.spawn("--spoke", "attic", "--isolation", "landlock", "--", program, "worker", "acp", "--allow", "*", "--prompt",
+		"do run ls "+keys+"\ndo run ls "+filepath.Dir(program)+"\ndo may read notes\ndo say done", "--", agent, acptest.Mode)
+
+	v := h.ends(id)
+
+	out := h.do("logs", "-f", id)
+	require.Equal(t, commands.Completed, v.State, "%s", out)
+	require.Equal(t, 2, strings.Count(out, `{"exitCode":2},"output":"on denied\n"`), out)
+	require.Regexp(t, `agent says +done: .* done\n`, h.do("result", id))
+}
