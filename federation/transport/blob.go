@@ -71,7 +71,7 @@ func (c *BlobConn) Send(request BlobFrame) (*BlobCall, error) {
 	c.calls[call.token] = call
 	c.mu.Unlock()
 	if err := c.l.nc.PublishRequest(blobSubject(c.id, request.Put), c.inbox+"."+call.token, request.encode()); err != nil {
-		call.forget()
+		call.Forget()
 		return nil, fmt.Errorf("%w: asking about a blob: %w", ErrUnavailable, err)
 	}
 	return call, nil
@@ -79,7 +79,7 @@ func (c *BlobConn) Send(request BlobFrame) (*BlobCall, error) {
 
 // Await returns the answer. The error is a [BlobRefused], or wraps ErrUnavailable where there is none.
 func (call *BlobCall) Await(ctx context.Context) (BlobFrame, error) {
-	defer call.forget()
+	defer call.Forget()
 	select {
 	case b := <-call.answer:
 		f, err := parseBlobAnswer(b, call.request)
@@ -94,7 +94,8 @@ func (call *BlobCall) Await(ctx context.Context) (BlobFrame, error) {
 	}
 }
 
-func (call *BlobCall) forget() {
+// Forget is for a call whose answer nobody awaits any more.
+func (call *BlobCall) Forget() {
 	call.conn.mu.Lock()
 	defer call.conn.mu.Unlock()
 	delete(call.conn.calls, call.token)

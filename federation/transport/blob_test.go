@@ -257,8 +257,10 @@ func TestManyRequestsAboutBlobsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		calls = append(calls, call)
 	}
+	soon, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for _, call := range calls[blobQueued:] {
-		_, err := call.Await(t.Context())
+		_, err := call.Await(soon)
 		require.ErrorContains(t, err, BlobBusy.String())
 	}
 	_, err := askBlob(t, other, blobRequestOf(false, 0, 10))
@@ -266,7 +268,7 @@ func TestManyRequestsAboutBlobsAreBounded(t *testing.T) {
 	require.EqualValues(t, 1, handled.Load())
 	close(release)
 	for _, call := range calls[:blobQueued] {
-		_, err := call.Await(t.Context())
+		_, err := call.Await(soon)
 		require.ErrorContains(t, err, BlobNotFound.String())
 	}
 	require.EqualValues(t, blobQueued, handled.Load())

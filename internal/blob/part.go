@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,18 @@ func (s *Store) Parts() (list []PartOf, err error) {
 		return nil, fmt.Errorf("listing parts of blobs: %w", err)
 	}
 	return list, nil
+}
+
+// Came returns how much of d has come from one sender, into a part.
+func (s *Store) Came(from string, d Digest) (int64, error) {
+	info, err := os.Stat(s.part(from, d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("looking for a part of blob %s: %w", d, err)
+	}
+	return info.Size(), nil
 }
 
 // RemovePart forgets what has come of d from one sender; what is not here is no error. Nobody has the part open.
