@@ -371,3 +371,25 @@ func TestAFaultOfOneDirectoryIsOfItsTask(t *testing.T) {
 	require.ErrorIs(t, err, unix.ENOTCONN)
 	require.ErrorIs(t, err, backlog.ErrUntold)
 }
+
+// What a bad disk does not give of an attempt that is over does not hold up what the next one has written.
+func TestABadDiskHoldsUpNoOutputOfTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	gate := filepath.Join(dir, "gate")
+	require.NoError(t, unix.Mkfifo(gate, 0o600))
+	m := meshtest.Plan{LeaveFor: time.Second}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, MaxRetries: 1, BackoffMS: 10,
+		Argv: []string{"/bin/sh", "-c", `[ ! -e "$0" ] || { echo two; exit; }; : >"$0"; read line <"$1"; echo one; exit 1`, filepath.Join(dir, "again"), gate}}})
+	m.Await(t, task, commands.Running)
+	if failingDisk(t, filepath.Join(s.Dir, "agents", task, "1", "control", "stdout")) == nil {
+		return
+	}
+
+	require.NoError(t, os.WriteFile(gate, []byte("go\n"), 0o600))
+
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Completed, v.State, "%s", v.Sentence())
+	meshtest.Await(t, "what the second attempt has written", func() bool { return m.Stdout(t, task, false) == "two\n" })
+}

@@ -121,6 +121,18 @@ func (l *live) remove(r *run) {
 	}
 }
 
+// has reports whether an attempt is here, whoever's it is.
+func (l *live) has(f backlog.Fence) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for here := range l.all {
+		if here.fence.Task == f.Task && here.fence.Attempt == f.Attempt {
+			return true
+		}
+	}
+	return false
+}
+
 func (l *live) get(task string) *run {
 	l.mu.Lock()
 	defer l.mu.Unlock()

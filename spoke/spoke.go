@@ -126,6 +126,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.progress = store.NewGroup(s.record)
 	s.board, s.output = b, output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, func(f backlog.Fence) string { return ControlDir(s.attemptDir(f)) }, s.outputCap, s.live.asked, s.Log
+	s.output.Lives, s.output.Mends = s.live.has, s.left.patience
 	s.output.Others = func(conn string, f backlog.Fence) (bool, error) { return anothers(s.attemptDir(f), conn) }
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -40,7 +41,8 @@ type source struct {
 	backlog.Output
 	dir     string
 	streams [2]stream
-	mine    bool // it is known to be of who gets it
+	mine    bool         // it is known to be of who gets it
+	faulty  [2]time.Time // since when a stream cannot be read although the attempt is over; zero = it can
 }
 
 // A stream is where the sending of one stream stands.
@@ -198,11 +200,11 @@ func (src *source) next(ctx context.Context, l *feed, now time.Time) *federation
 		}
 		body := &commands.Log{Task: src.Fence.Task, Attempt: src.Fence.Attempt, Stream: name, Offset: s.sent}
 		p, err := l.read(src, supervisor.Stream(name), s.sent)
-		if errors.Is(err, supervisor.ErrUnreadable) || err != nil && gone(src.dir) {
-			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt, or its agent has changed the file
+		if broken := l.broken(src, i, err, now); broken || errors.Is(err, supervisor.ErrUnreadable) || err != nil && gone(src.dir) {
+			body.End = &commands.LogEnd{Cut: true} // somebody has removed the attempt, or its agent has changed the file, or it is on a bad disk
 			l.sender.Log.WarnContext(ctx, "output that was not sent yet is gone", "id", src.Fence.Task, "attempt", src.Fence.Attempt, "stream", name, "from", s.sent, "err", err)
 		} else if err != nil {
-			s.idle = now.Add(patience)
+			s.idle = now.Add(min(patience, l.sender.Mends()))
 			l.sender.Log.WarnContext(ctx, "reading output to be sent; it is tried again", "id", src.Fence.Task, "stream", name, "err", err)
 			continue
 		}
@@ -232,6 +234,21 @@ func (l *feed) read(src *source, name supervisor.Stream, from int64) (supervisor
 	}
 	src.mine = true
 	return supervisor.Read(src.dir, name, from, piece, l.sender.Cap())
+}
+
+// broken reports whether a disk does not give a stream of an attempt that is over for as long as it has to mend: what later attempts of the
+// task have written waits for it no longer.
+func (l *feed) broken(src *source, i int, err error, now time.Time) bool {
+	switch at := &src.faulty[i]; {
+	case err == nil:
+		*at = time.Time{}
+		return false
+	case hostfault.NoRoom(err), l.sender.Lives(src.Fence):
+		return false
+	case at.IsZero():
+		*at = now
+	}
+	return now.Sub(src.faulty[i]) >= l.sender.Mends()
 }
 
 func gone(dir string) bool {
@@ -324,11 +341,11 @@ func (src *source) heard(st commands.StoredStream) bool {
 	return *c != was
 }
 
-// lost reports whether the file of a stream is gone and its end was sent as cut: this spoke was restored from a backup, and its
+// lost reports whether the file of a stream is gone, or on a bad disk, and its end was sent as cut: this spoke was restored from a backup, and its
 // hub may have got more before than is known here. The stream never grows again, so its end is where the hub stands.
 func (src *source) lost(i int) bool {
 	_, err := os.Lstat(filepath.Join(src.dir, commands.Streams[i]))
-	return src.streams[i].ended && os.IsNotExist(err)
+	return src.streams[i].ended && (os.IsNotExist(err) || hostfault.Is(err))
 }
 
 // has reports whether a stream is as long as that. Before it is known whose it is nothing is said of it.

@@ -45,9 +45,12 @@ type Sender struct {
 	Others func(conn string, f backlog.Fence) (bool, error)
 	// Cap is how much a policy lets agents write to a stream, see [supervisor.Spec].
 	Cap func() int64
-	// Live lists attempts that run here and that a hub asked for.
-	Live func() []backlog.Fence
-	Log  *slog.Logger
+	// Live lists attempts that run here and that a hub asked for, and Lives reports whether one does, or may.
+	Live  func() []backlog.Fence
+	Lives func(backlog.Fence) bool
+	// Mends is how long a disk has to mend.
+	Mends func() time.Duration
+	Log   *slog.Logger
 
 	keep *store.Group[backlog.Fence, []backlog.Output]
 	news wait.Signal // sent when Live lists more
