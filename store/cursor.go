@@ -63,7 +63,7 @@ type Cursor struct {
 	suspended atomic.Bool               // the peer reads nothing that starts work
 
 	mu     sync.Mutex    // guards the rest
-	last   int64         // highest number sent
+	last   int64         // highest number sent, but for those of the rest
 	repeat bool          // what is passed now may have been sent before
 	oldest int64         // lowest number that was still open at the last resend
 	wait   time.Duration // between two resends
@@ -147,19 +147,28 @@ func (c *Cursor) Next(ctx context.Context) ([]Outgoing, error) {
 		}
 	}
 	if len(list) > 0 {
-		c.last, c.sent = list[len(list)-1].Seq, time.Now()
-		if c.due.IsZero() {
-			c.due = c.sent.Add(c.wait)
-		}
+		c.last = list[len(list)-1].Seq
+		c.went()
 	}
 	return list, nil
 }
 
+// went notes that something is sent now. The caller holds mu.
+func (c *Cursor) went() {
+	if c.sent = time.Now(); c.due.IsZero() {
+		c.due = c.sent.Add(c.wait)
+	}
+}
+
+// highest is the highest number of all that was sent. Behind last that is what went past a queue without room.
+func (c *Cursor) highest() int64 { return max(c.last, c.aside) }
+
 // rest returns what comes next of the queues that have room. The caller holds mu.
 func (c *Cursor) rest(ctx context.Context) ([]Outgoing, error) {
-	list, err := c.open(ctx, max(c.last, c.aside)+1, openControls)
+	list, err := c.open(ctx, c.highest()+1, openControls)
 	if len(list) > 0 {
 		c.aside = list[len(list)-1].Seq
+		c.went()
 	}
 	return list, err
 }
@@ -294,7 +303,7 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 	relabel(list)
 	c.resent(list)
 	if len(list) == 0 && time.Since(c.sent) > resendFirst {
-		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.last, 1) // by a clock that was set back they are new
+		open, err := c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+openMessages, c.conn, 0, c.highest(), 1) // by a clock that was set back they are new
 		if err != nil {
 			return nil, err
 		}
@@ -309,7 +318,7 @@ func (c *Cursor) Again(ctx context.Context) ([]Outgoing, error) {
 // goes on behind what was sent last, up to what had been sent when it began, and the next one begins behind the last one: its pauses are
 // twice as long.
 func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
-	lowest, err := c.overdueIn(ctx, 1, c.last, 1)
+	lowest, err := c.overdueIn(ctx, 1, c.highest(), 1)
 	if err != nil || len(lowest) == 0 {
 		return nil, err
 	}
@@ -320,9 +329,9 @@ func (c *Cursor) overdue(ctx context.Context) ([]Outgoing, error) {
 		}
 		wait = min(2*c.wait, resendMost)
 	}
-	list, err := c.overdueIn(ctx, 1, c.last, RelayBatch)
+	list, err := c.overdueIn(ctx, 1, c.highest(), RelayBatch)
 	if err == nil {
-		c.oldest, c.turn, c.wait = lowest[0].Seq, c.last, wait
+		c.oldest, c.turn, c.wait = lowest[0].Seq, c.highest(), wait
 	}
 	return list, err
 }
@@ -333,6 +342,15 @@ func (c *Cursor) overdueIn(ctx context.Context, from, to int64, most int) ([]Out
 	if c.suspended.Load() {
 		messages = openControls
 	}
+	list, err := c.overdueOf(ctx, messages, from, min(to, c.last), most)
+	if err != nil || len(list) == most || to <= c.last {
+		return list, err
+	}
+	aside, err := c.overdueOf(ctx, openControls, max(from, c.last+1), to, most-len(list))
+	return append(list, aside...), err
+}
+
+func (c *Cursor) overdueOf(ctx context.Context, messages string, from, to int64, most int) ([]Outgoing, error) {
 	return c.db.outgoing(ctx, `SELECT `+outgoingColumns+` FROM `+messages+` WHERE o.created_at NOT BETWEEN clock_timestamp() - $5::interval AND clock_timestamp() + $6::interval ORDER BY o.seq`,
 		c.conn, from, to, most, resendFirst, signing.Skew)
 }

@@ -14,6 +14,9 @@ import (
 // OverdueForTest makes a resend due.
 func OverdueForTest(c *Cursor) { c.due = time.Unix(0, 0) }
 
+// RepeatsForTest reports whether c is to send anything again.
+func RepeatsForTest(c *Cursor) bool { return !c.due.IsZero() }
+
 // HeldLongForTest has what c holds be held for so long already, and be due in an hour.
 func HeldLongForTest(c *Cursor, d time.Duration) {
 	since := time.Now().Add(-d)

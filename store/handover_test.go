@@ -250,6 +250,44 @@ func TestToAPeerThatIsSuspendedNothingIsSentAgainThatStartsWork(t *testing.T) {
 	}
 }
 
+// What went past a queue without room is sent again like all else.
+func TestWhatGoesPastAFullQueueComesAgain(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	out := p.Hub.Out
+	question(t, p.Hub, 3)
+	require.NoError(t, p.Hub.Exec(`UPDATE outbox SET queue = 'run' WHERE seq <> 2`))
+	list, err := out.Next(t.Context())
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	out.Full([]store.Outgoing{list[0], list[2]}, 3)
+	again := func() (seqs []int64) {
+		require.NoError(t, p.Hub.Exec(`UPDATE outbox SET created_at = created_at - interval '1 hour'`))
+		store.OverdueForTest(out)
+		list, err := out.Again(t.Context())
+		require.NoError(t, err)
+		for _, o := range list {
+			seqs = append(seqs, o.Seq)
+		}
+		return seqs
+	}
+
+	require.Equal(t, []int64{2}, again())
+
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{4}, numbers(t, out))
+	require.Equal(t, []int64{2, 4}, again())
+	require.NoError(t, p.Hub.Exec(`UPDATE confirmed SET numbers = '{[1,5)}'`))
+	store.SentLongAgoForTest(out)
+	list, err = out.Again(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.False(t, store.RepeatsForTest(out), "nothing is open")
+	question(t, p.Hub, 1)
+	require.Equal(t, []int64{5}, numbers(t, out))
+	require.True(t, store.RepeatsForTest(out))
+}
+
 // Messages that stay open, as of tasks that the peer's host cannot judge now, keep no other from being sent again: they are by turns, each
 // of which takes longer than the one before.
 func TestWhatStaysOpenKeepsNothingFromComingAgain(t *testing.T) {
