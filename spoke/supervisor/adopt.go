@@ -128,7 +128,7 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 	}
 	defer attempt.Release(lock)
 	if damage != nil && !errors.Is(damage, attempt.ErrSpoilt) {
-		return Exit{}, damage
+		return Exit{}, unrecorded{damage}
 	}
 	return resolve(ctx, dir, saved, damage)
 }
@@ -141,7 +141,7 @@ func conclude(ctx context.Context, dir string, saved savedSpec, lock *os.File, d
 func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Exit, error) {
 	recorded, err := readExit(dir)
 	if err != nil && !errors.Is(err, attempt.ErrSpoilt) {
-		return Exit{}, cmp.Or(clearRemains(saved, &Exit{}), err)
+		return Exit{}, saved.clear(err)
 	}
 	recorded, odd := saved.seen.sift(recorded)
 	damage = errors.Join(damage, err, odd)
@@ -166,7 +166,7 @@ func resolve(ctx context.Context, dir string, saved savedSpec, damage error) (Ex
 		return e, err
 	}
 	if unburied != nil {
-		return Exit{}, unburied
+		return Exit{}, unrecorded{unburied}
 	}
 	if e.Outcome != NeverStarted && !whole && !e.Stdout.Cut { // else done by an earlier adoption
 		most := saved.Longest()
@@ -205,8 +205,18 @@ func (saved savedSpec) endTree(err error) error {
 	if !saved.shimGone() {
 		return err
 	}
-	return cmp.Or(clearRemains(saved, &Exit{}), err)
+	return saved.clear(err)
 }
+
+// clear ends what is left of an attempt where err keeps its end from being proven.
+func (saved savedSpec) clear(err error) error {
+	return cmp.Or(clearRemains(saved, &Exit{}), error(unrecorded{err}))
+}
+
+// unrecorded is what of the files of an attempt keeps its end from being proven, although nothing of it lives.
+type unrecorded struct{ error }
+
+func (u unrecorded) Unwrap() error { return u.error }
 
 // clearRemains ends the shim, should it live, and what it left behind. With an [*Incomplete] some of
 // it is alive.

@@ -50,15 +50,15 @@ func (a *Agent) follow(ctx context.Context) {
 // is nothing more to follow: nothing of the attempt is left, or Close was
 // called.
 func (a *Agent) reconnect(ctx context.Context) bool {
-	for pause := 20 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, time.Second) {
+	for pause := time.Duration(0); ctx.Err() == nil; {
 		exit, err := a.settle(ctx)
 		if exit != nil {
 			a.finish(*exit)
 			return false
 		}
+		pause = pauseAfter(err, pause)
 		if left, ok := errors.AsType[*Incomplete](err); ok {
 			a.setStuck(left.Survivors)
-			pause = attempt.KillRetry
 		} else if w, shim, run, err := call(ctx, a.dir, a.saved); err == nil {
 			_ = shim.Release()
 			a.turn(run.Pause)
@@ -71,6 +71,19 @@ func (a *Agent) reconnect(ctx context.Context) bool {
 	}
 	_ = a.shim.Release()
 	return false
+}
+
+// pauseAfter is how long to wait before the next look whether an attempt is over, after one that ended with err and the pause before that.
+// Each looks at all processes of this host: where only its files keep the end from being proven they become as rare as kills.
+func pauseAfter(err error, before time.Duration) time.Duration {
+	most := time.Second
+	if _, ok := errors.AsType[*Incomplete](err); ok {
+		return attempt.KillRetry
+	}
+	if _, ok := errors.AsType[unrecorded](err); ok {
+		most = attempt.KillRetry
+	}
+	return min(max(2*before, 20*time.Millisecond), most)
 }
 
 // endRemoved ends what is left of an attempt whose directory somebody has removed, and with it the way to the shim.

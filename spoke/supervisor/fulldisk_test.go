@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,7 @@ func TestADeadShimOnAFullDisk(t *testing.T) {
 				_, _, err := Adopt(t.Context(), a.dir, known)
 
 				require.ErrorIs(t, err, syscall.ENOSPC)
+				require.Equal(t, attempt.KillRetry, pauseAfter(err, time.Minute), "it is looked for ever more rarely")
 				require.False(t, alive(child))
 				free()
 				_, exit := adoptKnown(t, a.dir, known)
@@ -61,6 +63,18 @@ func TestADeadShimOnAFullDisk(t *testing.T) {
 			})
 		}
 	})
+}
+
+// Looks follow each other quickly where a shim may answer, and rarely where nobody is waited for.
+func TestHowOftenAShimIsLookedFor(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[time.Duration]error{time.Second: nil, attempt.KillRetry: unrecorded{syscall.ENOSPC}} {
+		require.Equal(t, 20*time.Millisecond, pauseAfter(err, 0))
+		require.Equal(t, 40*time.Millisecond, pauseAfter(err, 20*time.Millisecond))
+		require.Equal(t, want, pauseAfter(err, time.Minute))
+	}
+	require.Equal(t, time.Second, pauseAfter(syscall.EMFILE, time.Minute))
+	require.Equal(t, attempt.KillRetry, pauseAfter(&Incomplete{}, 0))
 }
 
 // onFullDisk starts an agent, takes files of its directory away, and leaves no room for another file there until free is called.
