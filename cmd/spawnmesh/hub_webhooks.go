@@ -3,11 +3,11 @@ package main
 import (
 	"crypto/x509"
 	"net/netip"
-	"os"
 
 	"github.com/spf13/pflag"
 
 	"github.com/spawnmesh/spawnmesh/hub/webhook"
+	"github.com/spawnmesh/spawnmesh/internal/hostfile"
 )
 
 // A webhookChoice is where a hub sends webhooks besides receivers that everybody can reach and trusts.
@@ -35,7 +35,7 @@ func (c *webhookChoice) check(s *webhook.Sender) error {
 	if c.ca == "" {
 		return nil
 	}
-	pem, err := os.ReadFile(c.ca)
+	pem, err := hostfile.Read(c.ca, hostfile.Rule{}, 1<<20)
 	if err != nil {
 		return misuse("reading the certificates of --webhook-ca: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // Where webhooks may be sent is looked at before anything is started.
@@ -22,6 +23,9 @@ func TestWebhookSettingsThatAreRefused(t *testing.T) {
 	}
 	h.refused(exitMisuse, "is no network", "hub", "run", "--webhook-allow", "everything")
 	h.refused(exitMisuse, "reading the certificates of --webhook-ca", "hub", "run", "--webhook-ca", none+".gone")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	h.refused(exitMisuse, "is not a regular file", "hub", "run", "--webhook-ca", pipe)
 }
 
 // A webhook for a name that means this host is made, with a warning.
