@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 )
@@ -317,5 +318,35 @@ func TestADirectoryThatIsNotThereIsSaid(t *testing.T) {
 	require.NoError(t, err)
 	for name, says := range map[string]string{"": "", "/usr": "", "/usr/not-there": "there is no directory /usr/not-there"} {
 		require.Equal(t, says, p.Reach("", &commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/true"}, Dir: name}).Missing)
+	}
+}
+
+// What a disk does not tell of the data directory, or of a path, does not say that the one is not in the other: nothing is opened meanwhile, and
+// no order is refused for it.
+func TestADiskThatFailsOpensNothing(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	dir, beside := filepath.Join(top, "attic"), filepath.Join(top, "beside")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.Mkdir(beside, 0o700))
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err == nil {
+		err = unix.Mount("gone", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0", device.Fd(), unix.S_IFDIR))
+	}
+	if err != nil {
+		t.Logf("this process may mount nothing here (%v): a failing disk is tried where it may, as root with /dev/fuse", err)
+		return
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	require.NoError(t, device.Close())
+
+	for data, path := range map[string]string{dir: beside, beside: dir} {
+		p := &Policy{dir: data}
+		p.ReadPaths = []string{path}
+		require.NoError(t, p.checkOwn(commands.IsolationLandlock))
+
+		_, err := p.Paths(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"/bin/true"}}, commands.IsolationLandlock, &Named{})
+
+		require.ErrorIs(t, err, unix.ENOTCONN)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/place"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 )
@@ -146,7 +147,7 @@ func (p *Policy) judgePaths(s *commands.Spawn, n *Named) *commands.Refused {
 	if err != nil || s.Runtime != commands.RuntimeExec {
 		return nil
 	}
-	if err := p.checkPrivate(level, n.paths()); err != nil {
+	if err := p.checkPrivate(level, n.paths()); err != nil && !hostfault.Is(err) { // else it is asked again when the agent is to start
 		return commands.Refuse(commands.BadPath, "%v", err).
 			Hinting("name a directory beside it; without one the agent gets a fresh directory")
 	}

@@ -1,26 +1,34 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 )
 
 // checkPrivate refuses paths by which the agents of a level would reach the data directory of
 // the spoke: keys, policy and database are files of its own user, which agents without one of
-// their own have too. With isolation none they reach it anyway.
+// their own have too. With isolation none they reach it anyway. What a fault of this host keeps from being told is refused as well,
+// and may be told later.
 func (p *Policy) checkPrivate(level string, paths []string) error {
 	if !p.sharesUser(level) {
 		return nil
 	}
 	for _, path := range paths {
-		switch {
-		case below(path, p.dir):
+		in, err := below(path, p.dir)
+		if err == nil && in {
 			return fmt.Errorf("%s is the data directory of this spoke or in it, and agents have the user of the spoke here", path)
-		case below(p.dir, path):
+		}
+		holds, fault := below(p.dir, path)
+		if err = cmp.Or(err, fault); err != nil {
+			return fmt.Errorf("looking whether %s leads to the data directory of this spoke: %w", path, err)
+		}
+		if holds {
 			return fmt.Errorf("%s holds the data directory of this spoke, and agents have the user of the spoke here", path)
 		}
 	}
@@ -51,7 +59,7 @@ func (p *Policy) checkOwn(level string) error {
 	}
 	for _, list := range p.opens() {
 		paths, _ := p.resolve(list.paths)
-		if err := p.checkPrivate(level, paths); err != nil {
+		if err := p.checkPrivate(level, paths); err != nil && !hostfault.Is(err) { // else no agent starts: Paths asks again
 			return &exposed{fmt.Errorf("%s of the policy: %w; name a directory beside it", list.name, err)}
 		}
 	}
@@ -79,21 +87,30 @@ func (p *Policy) each(of func(Settings) []string) []string {
 }
 
 // below reports whether path is dir or below it. Both are without symbolic links; should dir itself
-// be mounted at another place, that is the same. What is mounted from inside of dir is not found.
-func below(path, dir string) bool {
+// be mounted at another place, that is the same. What is mounted from inside of dir is not found. The error is a fault of this host.
+func below(path, dir string) (bool, error) {
 	if under(path, dir) {
-		return true
+		return true, nil
 	}
 	is, err := os.Stat(dir)
 	if err != nil {
-		return false
+		return false, faultOnly(err)
 	}
 	for at := path; ; at = filepath.Dir(at) {
-		if here, err := os.Stat(at); err == nil && os.SameFile(here, is) {
-			return true
+		here, err := os.Stat(at)
+		if err == nil && os.SameFile(here, is) {
+			return true, nil
 		}
-		if at == filepath.Dir(at) {
-			return false
+		if err = faultOnly(err); err != nil || at == filepath.Dir(at) {
+			return false, err
 		}
 	}
+}
+
+// faultOnly is err where that is a fault of this host, and nil where nothing is there, or nothing that this user may look at.
+func faultOnly(err error) error {
+	if hostfault.Is(err) {
+		return err
+	}
+	return nil
 }
