@@ -76,6 +76,7 @@ var may = map[string]string{
 	"internal/config":    "commands",
 	"internal/crash":     "",
 	"internal/fsync":     "",
+	"internal/git":       "",
 	"internal/hostfile":  "",
 	"internal/streak":    "",
 	"internal/wait":      "",
