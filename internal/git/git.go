@@ -127,3 +127,6 @@ func (g *Git) environ(c Call) []string {
 	}
 	return append(env, c.Env...)
 }
+
+// Path is where the program is.
+func (g *Git) Path() string { return g.path }

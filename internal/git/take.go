@@ -45,11 +45,12 @@ type Parcel struct {
 	Accept func(ctx context.Context, env []string) error
 }
 
-const drafts = "tmp_objdir-spawnmesh-" // git prune removes what is called so and is old
+// Drafts is how names of what is unfinished begin, beside the objects of a repository; git prune removes what is called so and is old.
+const Drafts = "tmp_objdir-spawnmesh-"
 
 // Take checks objects, and makes them part of a repository when all of them are in order. No ref is changed.
 func (g *Git) Take(ctx context.Context, o Objects, p Parcel) error {
-	draft, err := os.MkdirTemp(o.dir(), drafts)
+	draft, err := os.MkdirTemp(o.dir(), Drafts)
 	if err != nil {
 		return fmt.Errorf("taking in objects: %w", err)
 	}
@@ -164,7 +165,7 @@ func (g *Git) has(ctx context.Context, o Objects, ids []string) error {
 func Sweep(o Objects) error {
 	list, err := os.ReadDir(o.dir())
 	for _, f := range list {
-		if strings.HasPrefix(f.Name(), drafts) {
+		if strings.HasPrefix(f.Name(), Drafts) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(o.dir(), f.Name())))
 		}
 	}

@@ -46,6 +46,7 @@ var may = map[string]string{
 	"spoke/place":          "spoke/hostfault",
 	"spoke/policy":         "commands spoke/hostfault spoke/place spoke/runtime",
 	"spoke/runtime":        "spoke/hostfault spoke/place spoke/supervisor",
+	"spoke/worktree":       "internal/git",
 	"spoke/supervisor":     "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/shim spoke/supervisor/tree",
 
 	"spoke/isolation/attack":   "",
