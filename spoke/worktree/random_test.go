@@ -36,8 +36,9 @@ type author struct {
 
 var someNames = []string{"a", "A", "b", "dir", "Dir", "x.o", "keep.o", "build", "n\nl", "t\tb", "\xff\xfe", "é", "e\u0301", " ", "-x", ".gitignore", ".gitattributes", "a b", "#", "!c", "~", "link", strings.Repeat("l", 200)}
 
+// path is below the directory.
 func (a *author) path() string {
-	path := a.dir
+	var path string
 	for range 1 + a.rnd.IntN(3) {
 		path = filepath.Join(path, someNames[a.rnd.IntN(len(someNames))])
 	}
@@ -66,26 +67,29 @@ func (a *author) text() []byte {
 	return fmt.Appendln(nil, a.rnd.IntN(20))
 }
 
-// edit does something to a tree; what cannot be done is not.
+// edit does something to a tree; what cannot be done is not. Links lead out of the tree, and nothing is done there.
 func (a *author) edit() {
+	root, err := os.OpenRoot(a.dir)
+	require.NoError(a.t, err)
+	defer root.Close()
 	path, other := a.path(), a.path()
 	switch a.rnd.IntN(12) {
 	case 0:
-		_ = os.RemoveAll(path)
+		_ = root.RemoveAll(path)
 	case 1:
-		_ = os.Rename(path, other)
+		_ = root.Rename(path, other)
 	case 2:
-		_ = os.Symlink([]string{"a", "/etc/passwd", "../../..", "dir", "\xff"}[a.rnd.IntN(5)], path)
+		_ = root.Symlink([]string{"a", "/etc/passwd", "../../..", "dir", "\xff"}[a.rnd.IntN(5)], path)
 	case 3:
-		_ = os.MkdirAll(path, 0o755)
+		_ = root.MkdirAll(path, 0o755)
 	case 4:
-		_ = os.Chmod(path, []os.FileMode{0o755, 0o644, 0o600}[a.rnd.IntN(3)])
+		_ = root.Chmod(path, []os.FileMode{0o755, 0o644, 0o600}[a.rnd.IntN(3)])
 	case 5:
-		_ = os.Link(path, other)
+		_ = root.Link(path, other)
 	default:
-		_ = os.MkdirAll(filepath.Dir(path), 0o755)
-		if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() {
-			_ = os.WriteFile(path, a.text(), 0o644)
+		_ = root.MkdirAll(filepath.Dir(path), 0o755)
+		if info, err := root.Lstat(path); err != nil || info.Mode().IsRegular() {
+			_ = root.WriteFile(path, a.text(), 0o644)
 		}
 	}
 }
