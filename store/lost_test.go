@@ -20,7 +20,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.InputFor", "DB.RetriesBefore", "DB.ProvenanceOf", "DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures", "DB.Taken",
+var reading = []string{"DB.InputFor", "DB.WorkDue", "DB.WorkHere", "DB.RetriesBefore", "DB.ProvenanceOf", "DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures", "DB.Taken",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KillsOver", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.StandOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Offset", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch", "DB.Inquiries", "DB.InquiriesNamed", "DB.OpenInquiries", "DB.QuestionFigures"}
 
 // scene is an instance on which something is about to be done.
@@ -374,6 +374,12 @@ var writing = map[string]func(s scene) storetest.Act{
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			out, err := s.DB.OrderSpawns(ctx, []store.SpawnOrder{a, b})
 			return out, err
+		}
+	},
+	"DB.WorkCame": func(s scene) storetest.Act {
+		s = s.met(store.Commands)
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			return nil, s.DB.WorkCame(ctx, s.Conn.ID, commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1})
 		}
 	},
 	"DB.KeepBlob": func(s scene) storetest.Act {

@@ -96,6 +96,15 @@ func (s scene) request() backlog.Request {
 		Spawn: &commands.Spawn{Task: storetest.NewID(), Runtime: commands.RuntimeNoop, MaxRetries: 1}}
 }
 
+// claimedFor is the attempt of what was asked for.
+func (s scene) claimedFor(r backlog.Request) backlog.Fence {
+	list, err := s.backlog.Claim(s.Context(), backlog.ClaimTerms{Owner: string(s.Self()), Limit: 1})
+	require.NoError(s, err)
+	require.Len(s, list, 1)
+	require.Equal(s, r.Spawn.Task, list[0].Fence.Task)
+	return list[0].Fence
+}
+
 func message() backlog.Asked {
 	return backlog.Asked{Command: storetest.NewID(), Digest: strings.Repeat("ab", 32)}
 }
@@ -129,7 +138,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 }
 
 // reading are the methods that change nothing.
-var reading = []string{"Backlog.Wanted", "Backlog.InputsOf", "Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Order", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
+var reading = []string{"Backlog.Wanted", "Backlog.Due", "Backlog.NotBrought", "Backlog.InputsOf", "Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Order", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
 	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.OverrunOf", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
@@ -564,6 +573,16 @@ var writing = map[string]func(s scene) do{
 		w := s.input(7)
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			return s.backlog.InputLost(ctx, w, "it is not there")
+		}
+	},
+	"Backlog.Brought": func(s scene) do {
+		f := s.claimedFor(s.asked())
+		_, err := s.backlog.Record(s.Context(), []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.Succeeded, Bundle: leaves(s.input(7))}, Conn: s.Conn.ID}})
+		require.NoError(s, err)
+		w := s.input(7)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			_, err := s.backlog.Brought(ctx, w, true)
+			return nil, err
 		}
 	},
 	"Backlog.Recall": func(s scene) do {

@@ -76,6 +76,7 @@ func (m Moved) Result() *commands.Result {
 // connection asked for.
 func (b *Backlog) report(ctx context.Context, tx *store.Tx, list []Moved) error {
 	storeResults(tx, list)
+	holdLeft(tx, list)
 	facts := slices.DeleteFunc(slices.Clone(list), func(m Moved) bool { return m.Conn == "" })
 	if err := b.findKills(ctx, tx, facts); err != nil || len(facts) == 0 {
 		return err

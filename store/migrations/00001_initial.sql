@@ -599,9 +599,11 @@ CREATE TABLE blob_uses (
     digest  text NOT NULL,
     result  boolean NOT NULL DEFAULT false,   -- it has left it
     size    bigint NOT NULL,
+    brought text NOT NULL DEFAULT '' CHECK (brought IN ('', 'due', 'held', 'refused')),   -- to the hub that asked for the task: it is to be, the hub holds it, or does not take it
     PRIMARY KEY (task, digest, result)
 );
 CREATE INDEX blob_uses_digest ON blob_uses (digest);
+CREATE INDEX blob_uses_due ON blob_uses (task) WHERE brought = 'due';
 
 -- The open attempt of a task: who holds it until when, by this database's
 -- clock. One per task, by its primary key. It is also the record of the claim

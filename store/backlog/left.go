@@ -1,0 +1,69 @@
+package backlog
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/spawnmesh/spawnmesh/store"
+)
+
+// Due returns up to limit blobs that tasks have left and that are to be brought to the hubs that asked for them, those of the oldest tasks first.
+func (b *Backlog) Due(ctx context.Context, limit int) (list []Wanted, err error) {
+	err = b.db.Read(ctx, "looking for what is to be brought", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, statement("left_due"), limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Wanted, err error) {
+			return w, row.Scan(&w.Conn, &w.Digest, &w.Size)
+		})
+		return err
+	})
+	return list, err
+}
+
+// Brought notes that the hub of a connection holds what tasks have left, or that it does not take it. It returns whose that is; a second time nobody's.
+func (b *Backlog) Brought(ctx context.Context, w Wanted, held bool) (tasks []string, err error) {
+	how := "refused"
+	if held {
+		how = "held"
+	}
+	err = b.db.Tx(ctx, "noting what was brought", func(ctx context.Context, tx *store.Tx) error {
+		tasks, err = collect[string](tx.Query(ctx, statement("left_brought"), w.Conn, w.Digest, w.Size, how))
+		return err
+	})
+	return tasks, err
+}
+
+// NotBrought returns those of the tasks that have left what their hubs do not hold.
+func (b *Backlog) NotBrought(ctx context.Context, tasks []string) (list []string, err error) {
+	err = b.db.Read(ctx, "looking for what was not brought", func(ctx context.Context, c *pgxpool.Conn) error {
+		list, err = collect[string](c.Query(ctx, statement("left_by"), tasks))
+		return err
+	})
+	return list, err
+}
+
+// holdLeft queues that what attempts have left is held here, and of those that are over for good that it is to be brought to their hubs.
+func holdLeft(tx *store.Tx, list []Moved) {
+	var conns, digests, tasks, due []string
+	var sizes, dueSizes []int64
+	for _, m := range list {
+		if m.Conn == "" || m.End == nil || m.End.Bundle == nil {
+			continue
+		}
+		b := m.End.Bundle
+		conns, digests, sizes = append(conns, m.Conn), append(digests, b.Digest), append(sizes, b.Size)
+		if m.State.Terminal() {
+			tasks, due, dueSizes = append(tasks, m.Task), append(due, b.Digest), append(dueSizes, b.Size)
+		}
+	}
+	if len(conns) > 0 {
+		tx.Queue(statement("hold_left"), digests, conns, sizes)
+	}
+	if len(tasks) > 0 {
+		tx.Queue(statement("note_left"), tasks, due, dueSizes)
+	}
+}

@@ -1,0 +1,87 @@
+package backlog_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+func leaves(w backlog.Wanted) *commands.Bundle {
+	return &commands.Bundle{Blob: w.Blob, Base: strings.Repeat("1", 40), Tip: strings.Repeat("2", 40), Commits: 1}
+}
+
+// What a task has left is brought to the hub that asked for it once the task is over, not while it is tried again, until the hub holds it.
+func TestWhatATaskHasLeftIsBrought(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	r := s.request()
+	s.asks(r)
+	due := func() []backlog.Wanted {
+		list, err := s.backlog.Due(t.Context(), 10)
+		require.NoError(t, err)
+		return list
+	}
+	end := func(outcome commands.Outcome, left backlog.Wanted) {
+		held, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: s.claimedFor(r), Outcome: outcome, Bundle: leaves(left)}, Conn: s.Conn.ID}})
+		require.NoError(t, err)
+		require.Equal(t, []bool{true}, held)
+	}
+
+	end(commands.AttemptFailed, s.input(5))
+	require.Empty(t, due(), "it is tried again")
+	s.exec(`UPDATE tasks SET not_before = NULL`)
+	s.exec(`UPDATE due SET at = now() - interval '1 s'`)
+	_, err := s.backlog.Sweep(t.Context(), time.Minute)
+	require.NoError(t, err)
+	end(commands.Succeeded, s.input(7))
+
+	require.Equal(t, []backlog.Wanted{s.input(7)}, due())
+	waiting, err := s.backlog.NotBrought(t.Context(), []string{r.Spawn.Task, storetest.NewID()})
+	require.NoError(t, err)
+	require.Equal(t, []string{r.Spawn.Task}, waiting)
+	foreign := s.input(7)
+	foreign.Conn = storetest.NewID()
+	tasks, err := s.backlog.Brought(t.Context(), foreign, true)
+	require.NoError(t, err)
+	require.Empty(t, tasks, "another hub's word")
+	tasks, err = s.backlog.Brought(t.Context(), s.input(7), true)
+	require.NoError(t, err)
+	require.Equal(t, []string{r.Spawn.Task}, tasks)
+	require.Empty(t, due())
+	waiting, err = s.backlog.NotBrought(t.Context(), []string{r.Spawn.Task})
+	require.NoError(t, err)
+	require.Empty(t, waiting)
+	var raw []byte
+	require.NoError(t, owner(s, s.URL).QueryRow(t.Context(), `SELECT result FROM task_bodies WHERE task = $1`, r.Spawn.Task).Scan(&raw))
+	result, ok := commands.ReadResult(raw)
+	require.True(t, ok)
+	require.Equal(t, leaves(s.input(7)), result.Bundle)
+}
+
+// What a hub does not take is brought no more, and stays here.
+func TestWhatAHubDoesNotTake(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	r := s.request()
+	s.asks(r)
+	f := s.claimedFor(r)
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.Succeeded, Bundle: leaves(s.input(7))}, Conn: s.Conn.ID}})
+	require.NoError(t, err)
+
+	tasks, err := s.backlog.Brought(t.Context(), s.input(7), false)
+
+	require.NoError(t, err)
+	require.Equal(t, []string{f.Task}, tasks)
+	list, err := s.backlog.Due(t.Context(), 10)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	waiting, err := s.backlog.NotBrought(t.Context(), []string{f.Task})
+	require.NoError(t, err)
+	require.Equal(t, []string{f.Task}, waiting)
+}
