@@ -137,6 +137,7 @@ func (b *Board) Run(ctx context.Context) error {
 	if b.Server != nil {
 		g.Go(func() error { return b.serveBeats(ctx) })
 		g.Go(func() error { return b.serveQuestions(ctx) })
+		g.Go(func() error { return b.serveBlobs(ctx) })
 	}
 	return g.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -29,6 +30,9 @@ type Role struct {
 	// transaction, after this instance was restored from a backup. It returns why some of
 	// it is strange: this instance has not said that.
 	Recalled func(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error)
+
+	// Blobs answers what a peer that is commanded asks about blobs; see [transport.Hub.Blobs]. Nil: it is told to come again later.
+	Blobs func(ctx context.Context, conn string, f transport.BlobFrame) transport.BlobFrame
 
 	// MayStart is told when what a peer that is obeyed kept from starting may start.
 	MayStart func()
