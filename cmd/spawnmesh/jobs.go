@@ -84,7 +84,7 @@ func (f *jobFile) complete(flags *pflag.FlagSet, line spawnFlags) {
 			j.req.IdempotencyKey = key + "/" + strconv.Itoa(i+1)
 		}
 		j.stdin, j.input = line.stdin, line.input
-		if s := j.req.Spawn; err == nil && len(s.Argv) == 0 && s.Runtime == commands.RuntimeExec {
+		if s := j.req.Spawn; err == nil && len(s.Argv) == 0 && j.profile == "" && s.Runtime == commands.RuntimeExec {
 			err = misuse("argv: no command given").Hinting("write it as a list, as in argv: [echo, hi]")
 		}
 		if err == nil && len(f.wrong) == 0 { // else a file is read for nothing

@@ -277,6 +277,14 @@ type allowance struct {
 	HostEnv   []string `json:"host_env,omitempty"`  // names of the variables that the host sets
 }
 
+// byEntry says which entry of the policy, or which profile, allows an order.
+func byEntry(line int, entry string) string {
+	if line == 0 {
+		return "by " + entry
+	}
+	return fmt.Sprintf("by line %d: %s", line, entry)
+}
+
 func (a *app) sayAllowed(p *policy.Policy, inForce string, s *commands.Spawn) error {
 	v := allowance{Allowed: true, Policy: p.ID(), InForce: inForce}
 	var reach policy.Reach
@@ -290,7 +298,7 @@ func (a *app) sayAllowed(p *policy.Policy, inForce string, s *commands.Spawn) er
 	}
 	lines := []string{allowed(reach.Program, v.Missing)}
 	if v.Entry != "" {
-		lines = append(lines, fmt.Sprintf("by line %d: %s", v.Line, v.Entry), "isolation: "+reach.Confined)
+		lines = append(lines, byEntry(v.Line, v.Entry), "isolation: "+reach.Confined)
 	}
 	if len(v.HostEnv) > 0 {
 		lines = append(lines, "the host sets: "+strings.Join(v.HostEnv, ", "))

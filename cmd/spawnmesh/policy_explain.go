@@ -91,7 +91,7 @@ func (v explanation) words() []string {
 		list = []string{fmt.Sprintf("refused (%s): %s", v.Code, v.Why)}
 	}
 	if v.Entry != "" {
-		list = append(list, fmt.Sprintf("by line %d: %s", v.Line, v.Entry))
+		list = append(list, byEntry(v.Line, v.Entry))
 	}
 	if v.Reach != nil {
 		list = append(list, v.Reach.Words()...)

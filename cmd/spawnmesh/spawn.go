@@ -15,6 +15,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // spawnFlags are what the operator says about one spawn: by flags, or in a file of jobs.
@@ -27,6 +28,7 @@ type spawnFlags struct {
 	files        []string
 	stdinFile    string
 	stdin        bool
+	profile      string
 	input        string // what --stdin has brought
 	timeout      days
 	estimate     days
@@ -92,6 +94,7 @@ func (f *spawnFlags) fields(fl *pflag.FlagSet) {
 	s := &f.req.Spawn
 	fl.StringVar(&f.req.Spoke, "spoke", "", "on the spoke `NAME` (default: the only one there is)")
 	fl.BoolVar(&f.req.Any, "any", false, "let the hub choose a spoke that can run it, and another one when that refuses")
+	fl.StringVar(&f.profile, "profile", "", "run the profile `NAME` of the spoke, in place of a command")
 	fl.StringVar(&s.Title, "title", "", "`TEXT` that people see in place of the command")
 	fl.StringVar(&s.Runtime, "runtime", commands.RuntimeExec, "`RUNTIME` exec, or noop that starts nothing")
 	fl.StringVar(&s.Dir, "dir", "", "run in `DIR` on the spoke (default: a fresh directory)")
@@ -160,8 +163,24 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 	return a.order(c.Context(), client, &job{spawnFlags: f})
 }
 
+// byProfile names the profile as the command, and wants a spoke that has it.
+func (f *spawnFlags) byProfile() error {
+	if f.profile == "" {
+		return nil
+	}
+	word, err := policy.ProfileWord(f.profile)
+	if err == nil && len(f.req.Spawn.Argv) > 0 {
+		err = misuse("--profile and a command are both given").Hinting("a profile has its command; it reads its task from --stdin")
+	}
+	f.req.Spawn.Argv, f.req.Spawn.Capabilities = []string{word}, append(f.req.Spawn.Capabilities, word)
+	return err
+}
+
 // complete makes the request of what was said, and reads the files that are named. Notes are for people.
 func (f *spawnFlags) complete() (notes []string, err error) {
+	if err := f.byProfile(); err != nil {
+		return nil, err
+	}
 	f.req.Spawn.TimeoutMS = time.Duration(f.timeout).Milliseconds()
 	f.req.Spawn.EstimateMS, f.req.Spawn.BackoffMS = time.Duration(f.estimate).Milliseconds(), time.Duration(f.backoff).Milliseconds()
 	f.req.ExpiresInMS = time.Duration(f.expires).Milliseconds()

@@ -8,7 +8,7 @@ import (
 
 func (a *app) spokeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "spoke", Short: "Run a spoke, join a hub, decide what may run here"}
-	c.AddCommand(a.spokeRunner().command, a.spokeJoinCommand(), a.policyCommand(), a.installCommand("spoke"))
+	c.AddCommand(a.spokeRunner().command, a.spokeJoinCommand(), a.policyCommand(), a.profilesCommand(), a.installCommand("spoke"))
 	return c
 }
 

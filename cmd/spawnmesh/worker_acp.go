@@ -28,6 +28,7 @@ type acpFlags struct {
 	prompt, promptFile string
 	patterns           []string
 	askFor, begin      days
+	fresh              bool
 }
 
 func (w *worker) acpCommand() *cobra.Command {
@@ -63,6 +64,7 @@ installed; 75 it has met a limit of its provider; 76 it does not speak the proto
 	fl.StringSliceVar(&adapter.Rules.Ask, "ask", nil, "a `KIND` of tools that a person is asked for (repeatable)")
 	fl.Var(&f.askFor, "ask-for", "wait for a person for so long; then the tool is not used")
 	fl.Var(&f.begin, "begin", "the agent has so long to begin")
+	fl.BoolVar(&f.fresh, "new-session", false, "begin a new session in each attempt")
 	fl.StringArrayVar(&f.patterns, "limit-pattern", nil, "words (`RE2`) of an agent that meets a limit (repeatable)")
 	return c
 }
@@ -92,7 +94,9 @@ func (w *worker) runACP(ctx context.Context, a *acp.Adapter, f *acpFlags) (err e
 		}
 	}
 	a.AskFor, a.Begin = time.Duration(f.askFor), time.Duration(f.begin)
-	a.Session = w.a.getenv(runtime.SessionVariable)
+	if !f.fresh {
+		a.Session = w.a.getenv(runtime.SessionVariable)
+	}
 	a.Attempt, _ = strconv.Atoi(w.a.getenv(runtime.AttemptVariable))
 	if file := w.a.getenv(runtime.CheckpointVariable); file != "" {
 		before, err := w.a.readNamed(ctx, source{what: runtime.CheckpointVariable, path: file, most: door.MaxCheckpoint})

@@ -118,7 +118,7 @@ func TestACodingAgentIsConfined(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(agent, raw, 0o755))
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"]+"read_paths: ["+dir+"]\n", "--heartbeat", "1s"))
-	h := hand{t: t, dir: m.Hub.Dir}
+	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
 	keys := filepath.Join(m.Spokes["attic"].Dir, "keys")
 	id := h.spawn("--spoke", "attic", "--isolation", "landlock", "--", program, "worker", "acp", "--allow", "*", "--prompt",
 		"do run ls "+keys+"\ndo run ls "+filepath.Dir(program)+"\ndo may read notes\ndo say done", "--", agent, acptest.Mode)
@@ -129,4 +129,37 @@ func TestACodingAgentIsConfined(t *testing.T) {
 	require.Equal(t, commands.Completed, v.State, "%s", out)
 	require.Equal(t, 2, strings.Count(out, `{"exitCode":2},"output":"on denied\n"`), out)
 	require.Regexp(t, `agent says +done: .* done\n`, h.do("result", id))
+	worksByProfile(t, h, s, agent)
+}
+
+// worksByProfile has an order name a profile of the host, with its task as standard input.
+func worksByProfile(t *testing.T, h, s hand, agent string) {
+	ordered := h.run("do say hi", "spawn", "--any", "--profile", "tester", "--stdin", "-o", "name")
+	require.Equal(t, exitNoSpoke, ordered.code, "%s%s", ordered.out, ordered.err)
+	require.Contains(t, h.ends(h.spawn("--spoke", "attic", "--", "profile:tester")).Sentence(), "there is no profile:tester on this spoke")
+	s.refused(exitMisuse, `there is no preset "vi"`, "spoke", "profiles", "add", "vi")
+	require.Contains(t, s.do("spoke", "profiles", "add", "acp", "--name", "tester"), "/profiles/tester.yaml\n")
+	s.refused(exitConflict, "there is a profile already", "spoke", "profiles", "add", "shell", "--name", "tester")
+	file := policy.ProfileFile(s.dir, "tester")
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	text := strings.Replace(string(raw), "[my-agent, --acp]", "["+agent+", "+acptest.Mode+"]", 1)
+	require.NoError(t, os.WriteFile(file, []byte(text+"environment: [LD_DEBUG]\nenv: {TEST_KEY: k}\n"), 0o600))
+	require.Contains(t, s.do("spoke", "policy", "reload"), " is in force, was ")
+	require.Regexp(t, `(?m)^tester +acp +`+agent+` acp-agent$`, s.do("spoke", "profiles", "list"))
+	require.Regexp(t, `(?m)^allow +read, search, think, edit$`, s.do("spoke", "profiles", "show", "tester"))
+	require.Regexp(t, `(?m)^agent +test 7\nprotocol +1\nsessions +begin anew in each attempt\nlogged in +yes$`, s.do("spoke", "profiles", "test", "tester"))
+	require.NoError(t, os.WriteFile(policy.ProfileFile(s.dir, "locked"), []byte("runtime: acp\ncommand: ["+agent+", "+acptest.Mode+", -auth]\n"), 0o600))
+	s.refused(exitNoSpoke, "profile locked cannot work: the agent is not logged in on this host: please log in; Run test login in a terminal", "spoke", "profiles", "test", "locked")
+	s.refused(exitNotFound, `there is no profile "none"`, "spoke", "profiles", "show", "none")
+	h.until(h.spawn("--spoke", "attic", "--", "true"), func(hub.AgentView) bool { // until a heartbeat has told of it
+		ordered = h.run("do may read notes\ndo run printenv TEST_KEY", "spawn", "--any", "--profile", "tester", "--stdin", "-o", "name")
+		return ordered.code == 0
+	})
+	id := strings.TrimSpace(ordered.out)
+	v := h.ends(id)
+	out := h.do("logs", "-f", id)
+	require.Equal(t, commands.Completed, v.State, "%s", out)
+	require.Contains(t, out, `"optionId":"yes"`)
+	require.Contains(t, out, `{"exitStatus":{"exitCode":0},"output":"k\n","truncated":false}`)
 }

@@ -27,7 +27,7 @@ func Main() {
 	if len(os.Args) < 2 || os.Args[1] != Mode {
 		return
 	}
-	a := &agent{cancelled: make(chan struct{})}
+	a := &agent{ready: make(chan struct{}), cancelled: make(chan struct{})}
 	f := flag.NewFlagSet(Mode, flag.ExitOnError)
 	f.IntVar(&a.version, "version", 1, "speak this version")
 	f.BoolVar(&a.load, "load", false, "can load sessions")
@@ -45,6 +45,7 @@ func Main() {
 		fmt.Println("need to install the following packages", n)
 	}
 	a.conn = jsonrpc2.NewConn(context.Background(), jsonrpc2.NewPlainObjectStream(stdio{os.Stdin, os.Stdout}), a)
+	close(a.ready)
 	<-a.conn.DisconnectNotify()
 	a.note("closed")
 	if a.deaf {
@@ -67,7 +68,8 @@ type agent struct {
 
 	conn      *jsonrpc2.Conn
 	session   string
-	taken     bool // the session is one of before
+	taken     bool          // the session is one of before
+	ready     chan struct{} // closed once conn is known
 	cancelled chan struct{}
 	once      sync.Once
 }
@@ -86,6 +88,7 @@ func (a *agent) note(text string) {
 
 // Handle answers the client.
 func (a *agent) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Request) {
+	<-a.ready
 	a.note(req.Method)
 	var p struct {
 		SessionID string            `json:"sessionId"`

@@ -44,7 +44,7 @@ var may = map[string]string{
 	"spoke/hostfault":      "",
 	"spoke/transfer":       "federation/transport internal/blob",
 	"spoke/place":          "spoke/hostfault",
-	"spoke/policy":         "commands spoke/hostfault spoke/place spoke/runtime",
+	"spoke/policy":         "commands spoke/acp/wire spoke/hostfault spoke/place spoke/runtime",
 	"spoke/runtime":        "spoke/hostfault spoke/place spoke/supervisor",
 	"spoke/worktree":       "internal/git",
 	"spoke/supervisor":     "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/shim spoke/supervisor/tree",

@@ -18,10 +18,6 @@ const (
 	ask   verdict = "ask"
 )
 
-// kinds of tools, as the protocol has them.
-var kinds = []wire.ToolKind{wire.ToolKindRead, wire.ToolKindEdit, wire.ToolKindDelete, wire.ToolKindMove, wire.ToolKindSearch, wire.ToolKindExecute,
-	wire.ToolKindThink, wire.ToolKindFetch, wire.ToolKindSwitchMode, wire.ToolKindOther}
-
 // anyKind stands for all kinds that are not named.
 const anyKind = "*"
 
@@ -31,9 +27,9 @@ type Rules struct{ Allow, Deny, Ask []string }
 // Check refuses kinds that there are not.
 func (r Rules) Check() error {
 	for _, kind := range slices.Concat(r.Allow, r.Deny, r.Ask) {
-		if kind != anyKind && !slices.Contains(kinds, wire.ToolKind(kind)) {
+		if kind != anyKind && !slices.Contains(wire.Kinds, wire.ToolKind(kind)) {
 			var names []string
-			for _, k := range kinds {
+			for _, k := range wire.Kinds {
 				names = append(names, string(k))
 			}
 			return commands.Refuse(commands.Validation, "%q is no kind of tool", commands.Clip(kind)).Hinting("kinds are %s and %s", strings.Join(names, ", "), anyKind)
@@ -44,7 +40,7 @@ func (r Rules) Check() error {
 
 // of is what becomes of a kind. One that is named counts before *, and the stricter rule before the other.
 func (r Rules) of(kind wire.ToolKind) verdict {
-	if !slices.Contains(kinds, kind) {
+	if !slices.Contains(wire.Kinds, kind) {
 		kind = wire.ToolKindOther // the protocol may have more one day
 	}
 	for _, name := range []string{string(kind), anyKind} {

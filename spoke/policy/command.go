@@ -15,6 +15,9 @@ type Command struct {
 	Settings `yaml:",inline"`
 	Provider `yaml:",inline"`
 	line     int // in the file, from 1; 0 = not known
+
+	profile *Profile // that it is; nil = an entry of the policy
+	runs    []string // of a profile
 }
 
 // Line is where the entry stands in its file, from 1; 0 when that is not known.
@@ -102,6 +105,9 @@ func leadsTo(name, path, file string) (bool, error) {
 // argv is what runs of an order that the entry allows: the file that the entry names,
 // however the order spells it. Programs look for more beside the path they run by.
 func (c Command) argv(argv []string) []string {
+	if c.profile != nil {
+		return c.runs
+	}
 	if name := c.Run.word(0); filepath.IsAbs(name) && len(argv) > 0 {
 		return append([]string{name}, argv[1:]...)
 	}
@@ -129,7 +135,7 @@ func (p *Policy) program() program { return program{cmp.Or(p.Path, DefaultPath)}
 // fits reports whether the entry allows argv. An error is a fault of this host that keeps it from being said.
 func (p *Policy) fits(c Command, argv []string) (bool, error) {
 	if c.Any() {
-		return true, nil
+		return !namesProfile(argv), nil // a profile is a file, and no program of that name
 	}
 	if len(argv) == 0 || c.Run.unfit(argv) != "" {
 		return false, nil
@@ -145,7 +151,7 @@ func (p *Policy) Match(argv []string) (Command, bool) {
 
 // match is Match, with the fault of this host that keeps it from being said which entry that is, a [*supervisor.StartError].
 func (p *Policy) match(argv []string) (Command, bool, error) {
-	for _, c := range p.Commands {
+	for _, c := range p.entries() {
 		switch ok, err := p.fits(c, argv); {
 		case err != nil:
 			return Command{}, false, err

@@ -234,6 +234,9 @@ func (p *Policy) Bubble() (string, error) {
 // of an order, and what agents are confined by, or can be.
 func (p *Policy) Offers() []string {
 	offers := slices.Clone(p.Capabilities)
+	for _, c := range p.profiles {
+		offers = append(offers, c.Run.word(0))
+	}
 	if p.InlineFiles {
 		offers = append(offers, commands.InlineFiles)
 	}

@@ -59,7 +59,7 @@ func (p *Policy) Foresee(s *commands.Spawn, env map[string]string) *commands.Ref
 
 // Runs reports whether any order of a runtime may run here.
 func (p *Policy) Runs(runtime string) bool {
-	return slices.Contains(p.Runtimes, runtime) && (runtime != commands.RuntimeExec || len(p.Commands) > 0)
+	return slices.Contains(p.Runtimes, runtime) && (runtime != commands.RuntimeExec || len(p.entries()) > 0)
 }
 
 func (p *Policy) judgeRuntime(s *commands.Spawn) *commands.Refused {
@@ -85,6 +85,10 @@ func (p *Policy) judgeCommand(s *commands.Spawn, n *Named) *commands.Refused {
 	}
 	if n.matched {
 		return nil
+	}
+	if namesProfile(s.Argv) {
+		return commands.Refuse(commands.Policy, "there is no %s on this spoke, or more was named than the profile", commands.Clip(s.Argv[0])).
+			Hinting("its host can write it: spawnmesh spoke profiles add")
 	}
 	return commands.Refuse(commands.Policy, "command %q is not allowed on this spoke with these arguments", filepath.Base(s.Argv[0])).
 		Hinting("its host can allow it under commands in policy.yaml; on the host, spawnmesh spoke policy test says why")
@@ -154,9 +158,22 @@ func (p *Policy) judgePaths(s *commands.Spawn, n *Named) *commands.Refused {
 	return nil
 }
 
+// namesFor are the names of variables that an order may set.
+func (p *Policy) namesFor(s *commands.Spawn) []string {
+	if namesProfile(s.Argv) {
+		for _, c := range p.profiles {
+			if c.Run.word(0) == s.Argv[0] {
+				return slices.Concat(p.Environment, c.profile.Environment)
+			}
+		}
+	}
+	return p.Environment
+}
+
 func (p *Policy) judgeNames(s *commands.Spawn) *commands.Refused {
+	names := p.namesFor(s)
 	for _, e := range s.Env {
-		if !slices.Contains(p.Environment, e.Name) && !slices.Contains(p.Environment, anything) {
+		if !slices.Contains(names, e.Name) && !slices.Contains(names, anything) {
 			return commands.Refuse(commands.Policy, "environment variable %s is not allowed on this spoke", e.Name).
 				Hinting("its host can allow it under environment in policy.yaml")
 		}

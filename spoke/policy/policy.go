@@ -40,6 +40,8 @@ type Policy struct {
 	OnRevoke        string `yaml:"on_revoke,omitempty" json:"on_revoke,omitempty"`               // kill, finish; "" = kill
 	ConnectionLease string `yaml:"connection_lease,omitempty" json:"connection_lease,omitempty"` // "24h"; "" = DefaultConnectionLease
 
+	profiles []Command // of the files beside it
+
 	id      string
 	dir     string // the data directory of its instance, without symbolic links; "" = of none
 	held    Held   // nil before the host was looked at
@@ -69,7 +71,7 @@ func Load(dir string) (*Policy, error) {
 	path := File(dir)
 	raw, mode, err := readFile(path, hostfile.Rule{})
 	if errors.Is(err, fs.ErrNotExist) {
-		return Parse([]byte(Presets["deny"])) // with which no agent starts
+		return Parse([]byte(Presets["deny"])) // with which no agent starts, whatever profiles there are
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the policy: %w", err)
@@ -80,6 +82,9 @@ func Load(dir string) (*Policy, error) {
 	}
 	if err := p.checkSecret(path, mode); err != nil {
 		return nil, fmt.Errorf("reading the policy: %w", err)
+	}
+	if err := p.readProfiles(dir); err != nil {
+		return nil, err
 	}
 	if err := p.readSettings(dir); err != nil {
 		return nil, fmt.Errorf("policy %s: %w", path, err)

@@ -80,7 +80,7 @@ func (p *Policy) opens() []listed {
 // each collects something of the settings for all agents and of those of each entry.
 func (p *Policy) each(of func(Settings) []string) []string {
 	list := of(p.Settings)
-	for _, c := range p.Commands {
+	for _, c := range p.entries() {
 		list = append(list, of(c.Settings)...)
 	}
 	return slices.DeleteFunc(list, func(path string) bool { return path == "" })

@@ -43,7 +43,7 @@ func (v Provider) check(at string) *problem {
 // MetLimit reports whether the last output of an agent that failed says that it has met a limit. Where no entry names one it looks up no
 // program. An error is a fault of this host that keeps it from being said which entry allows argv.
 func (p *Policy) MetLimit(argv []string, output ...string) (bool, error) {
-	if !slices.ContainsFunc(p.Commands, func(c Command) bool { return len(c.LimitPatterns) > 0 }) {
+	if !slices.ContainsFunc(p.entries(), func(c Command) bool { return len(c.LimitPatterns) > 0 }) {
 		return false, nil
 	}
 	c, _, err := p.match(argv)

@@ -88,6 +88,9 @@ func (p *Policy) readSettings(dir string) error {
 	for i := range p.Commands {
 		list = append(list, &p.Commands[i].Settings)
 	}
+	for i := range p.profiles {
+		list = append(list, &p.profiles[i].Settings)
+	}
 	for _, s := range list {
 		if s.EnvFromFile == "" {
 			continue
@@ -147,7 +150,7 @@ func (p *Policy) Exec(s *commands.Spawn, env map[string]string) runtime.Exec {
 
 // ExecNamed is Exec by the entry that was found when what s names was opened.
 func (p *Policy) ExecNamed(s *commands.Spawn, env map[string]string, n *Named) runtime.Exec {
-	e := runtime.Exec{Argv: s.Argv, Path: DefaultPath, Env: map[string]string{}, Allowed: p.Environment, Host: map[string]string{}}
+	e := runtime.Exec{Argv: s.Argv, Path: DefaultPath, Env: map[string]string{}, Allowed: p.namesFor(s), Host: map[string]string{}}
 	for _, v := range s.Env {
 		e.Env[v.Name] = env[v.Name]
 	}

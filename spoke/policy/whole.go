@@ -15,17 +15,17 @@ import (
 // whichever those are.
 func (p *Policy) Whole(dir string) Reach {
 	s := &commands.Spawn{Runtime: commands.RuntimeExec}
-	if !slices.Contains(p.Runtimes, s.Runtime) || len(p.Commands) == 0 {
+	if !slices.Contains(p.Runtimes, s.Runtime) || len(p.entries()) == 0 {
 		s.Runtime = commands.RuntimeNoop
 		return p.Reach(dir, s)
 	}
 	level, err := p.LevelFor(s)
-	r := p.reach(dir, s, level, p.Commands...)
+	r := p.reach(dir, s, level, p.entries()...)
 	if err != nil {
 		r.Confined = "no agent starts: " + err.Error()
 	}
 	var programs, shells []string
-	for _, c := range p.Commands {
+	for _, c := range p.entries() {
 		programs = append(programs, c.String())
 		if p.Shell(c) != "" {
 			shells = append(shells, c.String())

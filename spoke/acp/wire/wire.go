@@ -37,6 +37,9 @@ const (
 	TerminalRelease   = "terminal/release"
 )
 
+// Kinds of tools.
+var Kinds = []ToolKind{ToolKindRead, ToolKindEdit, ToolKindDelete, ToolKindMove, ToolKindSearch, ToolKindExecute, ToolKindThink, ToolKindFetch, ToolKindSwitchMode, ToolKindOther}
+
 // Codes of errors, beside those of JSON-RPC.
 const (
 	AuthRequired = -32000
