@@ -121,7 +121,7 @@ func TestAStartWaitsForAServerThatAnswersLate(t *testing.T) {
 	err := busy.openConns(t.Context(), late)
 
 	require.NoError(t, err)
-	require.EqualValues(t, 4, late.asked.Load(), "one was refused, and the next one was waited for")
+	require.EqualValues(t, 5, late.asked.Load(), "one was refused, and the next one was waited for")
 	require.NotNil(t, busy.joins.get())
 }
 
