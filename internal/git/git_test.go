@@ -277,3 +277,20 @@ func TestErrorsSayWhatGitSaid(t *testing.T) {
 	_, err = find(t).Output(t.Context(), git.Call{Args: []string{"rev-parse", "--sq-quote", strings.Repeat("x", 100_000)}})
 	require.NoError(t, err)
 }
+
+func TestARunHasNoConfigurationOfTheHost(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, "")
+	for _, own := range []bool{false, true} {
+		g := find(t)
+		if own {
+			g = g.Operator()
+		}
+		text, err := g.Output(t.Context(), git.Call{Dir: dir, Args: []string{"config", "--list"}})
+		require.NoError(t, err)
+		require.Equal(t, own, strings.Contains(text, "user.email=operator@example.org"))
+		text, err = g.Output(t.Context(), git.Call{Dir: dir, Args: []string{"config", "core.hooksPath"}})
+		require.NoError(t, err)
+		require.Equal(t, "/dev/null\n", text)
+	}
+}

@@ -97,6 +97,7 @@ var may = map[string]string{
 	"internal/pgtest":    "store/postgres",
 	"internal/scale":     "",
 	"internal/shortpath": "",
+	"internal/tartree":   "",
 	"internal/storetest": "commands internal/pgtest signing store",
 	"internal/metrics":   "",
 	"internal/meshtest":  "commands federation/join federation/transport hub hub/output internal/control internal/faulty internal/forge internal/instance internal/listener internal/node internal/pgtest signing spoke spoke/policy spoke/supervisor store store/postgres",
