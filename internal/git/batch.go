@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A Batch reads objects of a repository, one after the other, with one process.
+// A Batch reads objects of a repository, one after the other, with one process. One goroutine uses it, and closes it.
 type Batch struct {
 	ctx  context.Context
 	run  *process

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -75,7 +76,8 @@ func (g *Git) line(ctx context.Context, c Call) (string, error) {
 	return strings.TrimSuffix(text, "\n"), err
 }
 
-// A process is a run that has begun.
+// A process is a run that has begun. It is ended by the goroutine that began it, which keeps its thread until then: the process is killed
+// when that thread ends, as it does with this process.
 type process struct {
 	cmd  *exec.Cmd
 	said *clip
@@ -90,10 +92,15 @@ func (g *Git) start(ctx context.Context, c Call) (*process, error) {
 	}
 	p := &process{cmd, &clip{most: errorMost}, c.Args[0]}
 	cmd.Stderr = p.said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at a terminal is for this process
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:   true,            // an interrupt at a terminal is for this process
+		Pdeathsig: syscall.SIGKILL, // what goes on would write beside who comes after
+	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = lastWords // for a child of git that keeps the output open
+	runtime.LockOSThread()
 	if err := cmd.Start(); err != nil {
+		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("starting git %s: %w", p.name, err)
 	}
 	if g.home == nil { // what it fails at is memory it does not get, and then it ends
@@ -104,6 +111,7 @@ func (g *Git) start(ctx context.Context, c Call) (*process, error) {
 
 func (p *process) wait(ctx context.Context) error {
 	err := p.cmd.Wait()
+	runtime.UnlockOSThread()
 	if ctx.Err() != nil && err != nil {
 		return fmt.Errorf("git %s: %w", p.name, context.Cause(ctx))
 	}
