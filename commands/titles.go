@@ -46,7 +46,7 @@ var titles = map[Code]string{
 	Internal:        "A defect of this program",
 
 	MethodNotAllowed: "The path takes other methods",
-	UnsupportedMedia: "The body is not JSON",
+	UnsupportedMedia: "The body is of another type",
 	PayloadTooLarge:  "The body is too large",
 	RequestTimeout:   "The body did not come to its end in time",
 	Forbidden:        "It is not for who asks",

@@ -26,6 +26,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
 	"github.com/spawnmesh/spawnmesh/hub/webhook"
+	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/internal/wait"
@@ -44,6 +45,7 @@ type Hub struct {
 	Advertise string        // host:port that join tokens name; default: where it listens
 	Isolation string        // what every agent is to be confined by, or more, one of commands.IsolationLevels; "" = what its order demands
 	Output    output.Bounds // of what is kept of agents' output
+	MaxBlob   int64         // how many bytes an input may have; 0 means DefaultMaxBlob
 	Webhooks  webhook.Sender
 	HungAfter time.Duration // how long an agent may show no sign before it counts as hung; 0 means [commands.HungAfter]
 	Log       *slog.Logger  // required
@@ -55,6 +57,7 @@ type Hub struct {
 	board    *federation.Board
 	server   *transport.Hub
 	output   *output.Store
+	blobs    *blob.Store
 	watch    watchers
 	lacking  lacking
 	refusers refusers
@@ -70,6 +73,9 @@ type Hub struct {
 func (h *Hub) Open(b *federation.Board) error {
 	cert, err := h.certificate()
 	if err != nil {
+		return err
+	}
+	if err := h.openBlobs(filepath.Join(h.Dir, "blobs")); err != nil {
 		return err
 	}
 	h.pin = transport.Pin(cert)
@@ -167,6 +173,7 @@ func (h *Hub) sweep(ctx context.Context) error {
 				h.Log.ErrorContext(ctx, "pruning old rows", "err", err)
 			}
 			prune = time.Now().Add(store.PruneAgain(removed, err))
+			h.forgetBlobs(ctx)
 		}
 		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "dropping old output", "err", err)

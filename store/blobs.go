@@ -18,10 +18,11 @@ import (
 // blobsOf is the owner of what was given to a workspace.
 func blobsOf(workspace string) string { return "ws/" + workspace }
 
-// KeepBlob notes that the bytes of b, which are on the disk, were given to a workspace. Until a task needs them they are kept for a while.
-func (db *DB) KeepBlob(ctx context.Context, workspace string, b commands.Blob) error {
+// KeepBlob notes that somebody has given the bytes of b, which are on the disk, to be ordered. Until an order needs them they are kept for a while.
+func (db *DB) KeepBlob(ctx context.Context, b commands.Blob, actor string) error {
 	return db.Tx(ctx, "noting blob "+b.Digest, func(ctx context.Context, tx *Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO blobs (digest, owner, size) VALUES ($1, $2, $3) ON CONFLICT (digest, owner) DO UPDATE SET size = excluded.size, at = clock_timestamp()`, b.Digest, blobsOf(workspace), b.Size)
+		tx.Audit(AuditRow{Actor: actor, Action: "blob.given", Object: b.Digest, Why: fmt.Sprintf("%d bytes", b.Size)})
+		_, err := tx.Exec(ctx, `INSERT INTO blobs (digest, owner, size) VALUES ($1, $2, $3) ON CONFLICT (digest, owner) DO UPDATE SET size = excluded.size, at = clock_timestamp()`, b.Digest, blobsOf(ordersWorkspace), b.Size)
 		return err
 	})
 }

@@ -33,8 +33,8 @@ func (s scene) ordersWith(blobs ...commands.Blob) store.Ordered {
 func TestAnOrderNeedsItsInputs(t *testing.T) {
 	t.Parallel()
 	s := scene{t, storetest.NewSide(t, 1, 2)}.met(store.Commands)
-	require.NoError(t, s.DB.KeepBlob(t.Context(), "main", blobOf(7)))
-	require.NoError(t, s.DB.KeepBlob(t.Context(), "other", blobOf(8)))
+	require.NoError(t, s.DB.KeepBlob(t.Context(), blobOf(7), "test"))
+	require.NoError(t, s.Exec(`INSERT INTO blobs (digest, owner, size) VALUES ($1, $2, $3)`, blobOf(8).Digest, "ws/other", 8))
 	larger := blobOf(7)
 	larger.Size++
 	for name, bad := range map[string]commands.Blob{"nobody's": blobOf(9), "another workspace's": blobOf(8), "of another size": larger} {
@@ -65,9 +65,9 @@ func TestBlobsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := scene{t, storetest.NewSide(t, 1, 2)}.met(store.Commands)
 	for _, n := range []int64{1, 2, 3} {
-		require.NoError(t, s.DB.KeepBlob(t.Context(), "main", blobOf(n)))
+		require.NoError(t, s.DB.KeepBlob(t.Context(), blobOf(n), "test"))
 	}
-	require.NoError(t, s.DB.KeepBlob(t.Context(), "other", blobOf(2)))
+	require.NoError(t, s.Exec(`INSERT INTO blobs (digest, owner, size) VALUES ($1, $2, $3)`, blobOf(2).Digest, "ws/other", 2))
 	require.Nil(t, s.ordersWith(blobOf(1)).Err)
 	require.NoError(t, s.Exec(`UPDATE blobs SET at = at - interval '2 days' WHERE owner = 'ws/main'`))
 	forget := func() (gone []string) {
@@ -95,7 +95,7 @@ func TestBlobsAreForgotten(t *testing.T) {
 func TestABlobThatIsOrderedIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	s := scene{t, storetest.NewSide(t, 1, 2)}.met(store.Commands)
-	require.NoError(t, s.DB.KeepBlob(t.Context(), "main", blobOf(1)))
+	require.NoError(t, s.DB.KeepBlob(t.Context(), blobOf(1), "test"))
 	require.NoError(t, s.Exec(`UPDATE blobs SET at = at - interval '2 days'`))
 	ordered := make(chan store.Ordered, 1)
 	n, err := s.DB.ForgetBlobs(t.Context(), 24*time.Hour, func(string) error {

@@ -384,11 +384,11 @@ var writing = map[string]func(s scene) storetest.Act{
 	},
 	"DB.KeepBlob": func(s scene) storetest.Act {
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			return nil, s.DB.KeepBlob(ctx, "main", commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1})
+			return nil, s.DB.KeepBlob(ctx, commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1}, "test")
 		}
 	},
 	"DB.ForgetBlobs": func(s scene) storetest.Act {
-		require.NoError(s, s.DB.KeepBlob(s.Context(), "main", commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1}))
+		require.NoError(s, s.DB.KeepBlob(s.Context(), commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1}, "test"))
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			_, err := s.DB.ForgetBlobs(ctx, 0, func(string) error { return nil }) // how many is known by who asked first
 			return nil, err

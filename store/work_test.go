@@ -33,7 +33,7 @@ func TestASpokeBringsWhatItsResultsName(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, here)
 
-	require.NoError(t, p.Hub.DB.KeepBlob(t.Context(), "main", left))
+	require.NoError(t, p.Hub.DB.KeepBlob(t.Context(), left, "test"))
 	here, err = p.Hub.DB.WorkHere(t.Context(), task, left)
 	require.NoError(t, err)
 	require.False(t, here, "the same bytes, given by somebody else")

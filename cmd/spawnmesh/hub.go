@@ -65,6 +65,7 @@ what they order runs here, as far as the policy allows, and never on its own spo
 	run.Flags().Var(sizeVar(&h.Output.All, 64<<30), "output-total", "keep `SIZE` of the output of all agents; spokes share it equally")
 	h.Output.Age = 30 * 24 * time.Hour
 	run.Flags().Var((*days)(&h.Output.Age), "output-age", "keep output for so long after the last of it")
+	run.Flags().Var(sizeVar(&h.MaxBlob, hub.DefaultMaxBlob), "max-input", "take inputs of orders of up to `SIZE` each")
 	r.api.add(run.Flags())
 	r.webhooks.add(run.Flags())
 	r.spokeFlags(run.Flags())
@@ -126,6 +127,9 @@ func checkHub(h *hub.Hub) error {
 	}
 	if h.Output.Agent <= 0 || h.Output.Spoke <= 0 || h.Output.All <= 0 || h.Output.Age <= 0 {
 		return misuse("--output-per-agent, --output-per-spoke, --output-total and --output-age are above 0")
+	}
+	if h.MaxBlob <= 0 {
+		return misuse("--max-input is above 0")
 	}
 	return checkLevel("--min-isolation", h.Isolation)
 }

@@ -212,6 +212,27 @@ func (e EventKind) Valid() bool {
 	}
 }
 
+// Defines values for InputKind.
+const (
+	InputKindFile InputKind = "file"
+	InputKindGit  InputKind = "git"
+	InputKindTar  InputKind = "tar"
+)
+
+// Valid indicates whether the value is a known member of the InputKind enum.
+func (e InputKind) Valid() bool {
+	switch e {
+	case InputKindFile:
+		return true
+	case InputKindGit:
+		return true
+	case InputKindTar:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for InstanceRole.
 const (
 	Hub         InstanceRole = "hub"
@@ -1132,6 +1153,15 @@ type BacklogWhy struct {
 	Task BacklogTask `json:"task"`
 }
 
+// Blob defines model for Blob.
+type Blob struct {
+	// Digest sha256- and 64 hex digits in lower case.
+	Digest string `json:"digest"`
+
+	// Size How many bytes they are.
+	Size int64 `json:"size"`
+}
+
 // Budget What the claims in its scope may spend of one dimension.
 type Budget struct {
 	// Dimension What is spent; spawns counts claims.
@@ -1652,6 +1682,30 @@ type InlineFile struct {
 	Path string `json:"path"`
 }
 
+// Input defines model for Input.
+type Input struct {
+	// Digest Of its bytes, as POST /blobs has answered.
+	Digest string `json:"digest"`
+
+	// Exec Of a file: it can be executed.
+	Exec bool `json:"exec,omitempty,omitzero"`
+
+	// Kind A bundle of git, a directory as a tar, or one file.
+	Kind InputKind `json:"kind"`
+
+	// Path Where it is, from the agent's directory; absent: it is the directory, which is not for a file.
+	Path string `json:"path,omitempty,omitzero"`
+
+	// Size How many bytes they are.
+	Size int64 `json:"size"`
+
+	// Tip Of a bundle: the commit that is checked out.
+	Tip string `json:"tip,omitempty,omitzero"`
+}
+
+// InputKind A bundle of git, a directory as a tar, or one file.
+type InputKind string
+
 // Instance defines model for Instance.
 type Instance struct {
 	// API Where a hub serves this API to other programs; not there where it does not.
@@ -2069,6 +2123,9 @@ type NewTask struct {
 
 	// IdempotencyKey The same for a repeated order, where the id is not.
 	IdempotencyKey string `json:"idempotency_key,omitempty,omitzero"`
+
+	// Inputs What the spoke fetches from the hub, to which it was sent before (POST /blobs), and puts into its directory before each attempt.
+	Inputs []Input `json:"inputs,omitempty,omitzero"`
 
 	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
 	Labels     Labels `json:"labels,omitempty,omitzero"`
@@ -3706,6 +3763,16 @@ type ClientInterface interface {
 	// Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
 	ListAuditLeaves(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PutBlobWithBody Send bytes that an order is to name as an input
+	//
+	// They are kept for a day, and for as long as an order that names them; the same bytes once more are no error. Nobody is told whether a hub has
+	// some. A hub takes 4 GiB where it was not started with another bound, and 64 KiB have to come within 30 s.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /blobs (the `PutBlob` operationId).
+	PutBlobWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListConnections The hubs of this instance, then its spokes, with those that have ended
 	//
 	// Corresponds with GET /connections (the `ListConnections` operationId).
@@ -4913,6 +4980,26 @@ func (c *Client) ListAuditCheckpoints(ctx context.Context, reqEditors ...Request
 // Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
 func (c *Client) ListAuditLeaves(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListAuditLeavesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutBlobWithBody Send bytes that an order is to name as an input
+//
+// They are kept for a day, and for as long as an order that names them; the same bytes once more are no error. Nobody is told whether a hub has
+// some. A hub takes 4 GiB where it was not started with another bound, and 64 KiB have to come within 30 s.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /blobs (the `PutBlob` operationId).
+func (c *Client) PutBlobWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutBlobRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -7788,6 +7875,35 @@ func NewListAuditLeavesRequest(server string, params *ListAuditLeavesParams) (*h
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewPutBlobRequestWithBody constructs an http.Request for the PutBlob method, with any body, and a specified content type
+func NewPutBlobRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/blobs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -12578,6 +12694,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /audit/leaves (the `ListAuditLeaves` operationId).
 	ListAuditLeavesWithResponse(ctx context.Context, params *ListAuditLeavesParams, reqEditors ...RequestEditorFn) (*ListAuditLeavesResponse, error)
 
+	// PutBlobWithBodyWithResponse Send bytes that an order is to name as an input
+	//
+	// They are kept for a day, and for as long as an order that names them; the same bytes once more are no error. Nobody is told whether a hub has
+	// some. A hub takes 4 GiB where it was not started with another bound, and 64 KiB have to come within 30 s.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /blobs (the `PutBlob` operationId).
+	PutBlobWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutBlobResponse, error)
+
 	// ListConnectionsWithResponse The hubs of this instance, then its spokes, with those that have ended
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -14020,6 +14146,54 @@ func (r ListAuditLeavesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListAuditLeavesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutBlobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Blob
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutBlobResponse) GetJSON200() *Blob {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutBlobResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutBlobResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutBlobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutBlobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutBlobResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -18915,6 +19089,22 @@ func (c *ClientWithResponses) ListAuditLeavesWithResponse(ctx context.Context, p
 	return ParseListAuditLeavesResponse(rsp)
 }
 
+// PutBlobWithBodyWithResponse Send bytes that an order is to name as an input
+//
+// They are kept for a day, and for as long as an order that names them; the same bytes once more are no error. Nobody is told whether a hub has
+// some. A hub takes 4 GiB where it was not started with another bound, and 64 KiB have to come within 30 s.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /blobs (the `PutBlob` operationId).
+func (c *ClientWithResponses) PutBlobWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutBlobResponse, error) {
+	rsp, err := c.PutBlobWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutBlobResponse(rsp)
+}
+
 // ListConnectionsWithResponse The hubs of this instance, then its spokes, with those that have ended
 //
 // Returns a wrapper object for the known response body format(s).
@@ -21191,6 +21381,39 @@ func ParseListAuditLeavesResponse(rsp *http.Response) (*ListAuditLeavesResponse,
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest AuditLeafList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutBlobResponse parses an HTTP response from a PutBlobWithResponse call
+func ParsePutBlobResponse(rsp *http.Response) (*PutBlobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutBlobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Blob
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -24541,6 +24764,9 @@ type ServerInterface interface {
 	// ListAuditLeaves Leaves of the tree of the audit with their rows, in their order
 	// (GET /audit/leaves)
 	ListAuditLeaves(w http.ResponseWriter, r *http.Request, params ListAuditLeavesParams)
+	// PutBlob Send bytes that an order is to name as an input
+	// (POST /blobs)
+	PutBlob(w http.ResponseWriter, r *http.Request)
 	// ListConnections The hubs of this instance, then its spokes, with those that have ended
 	// (GET /connections)
 	ListConnections(w http.ResponseWriter, r *http.Request)
@@ -25005,6 +25231,20 @@ func (siw *ServerInterfaceWrapper) ListAuditLeaves(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListAuditLeaves(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PutBlob operation middleware
+func (siw *ServerInterfaceWrapper) PutBlob(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PutBlob(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -28406,6 +28646,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/connections/{connection}/resync", wrapper.ResyncConnection)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks", wrapper.ListTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks", wrapper.CreateTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/blobs", wrapper.PutBlob)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/kill", wrapper.KillTasks)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/archive", wrapper.ArchiveTasks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}", wrapper.GetTask)
@@ -28676,6 +28917,45 @@ type ListAuditLeavesdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListAuditLeavesdefaultApplicationProblemPlusJSONResponse) VisitListAuditLeavesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutBlobRequestObject struct {
+	Body io.Reader
+}
+
+type PutBlobResponseObject interface {
+	VisitPutBlobResponse(w http.ResponseWriter) error
+}
+
+type PutBlob200JSONResponse Blob
+
+func (response PutBlob200JSONResponse) VisitPutBlobResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutBlobdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutBlobdefaultApplicationProblemPlusJSONResponse) VisitPutBlobResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -32767,6 +33047,9 @@ type StrictServerInterface interface {
 	// ListAuditLeaves Leaves of the tree of the audit with their rows, in their order
 	// (GET /audit/leaves)
 	ListAuditLeaves(ctx context.Context, request ListAuditLeavesRequestObject) (ListAuditLeavesResponseObject, error)
+	// PutBlob Send bytes that an order is to name as an input
+	// (POST /blobs)
+	PutBlob(ctx context.Context, request PutBlobRequestObject) (PutBlobResponseObject, error)
 	// ListConnections The hubs of this instance, then its spokes, with those that have ended
 	// (GET /connections)
 	ListConnections(ctx context.Context, request ListConnectionsRequestObject) (ListConnectionsResponseObject, error)
@@ -33204,6 +33487,32 @@ func (sh *strictHandler) ListAuditLeaves(w http.ResponseWriter, r *http.Request,
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListAuditLeavesResponseObject); ok {
 		if err := validResponse.VisitListAuditLeavesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PutBlob operation middleware
+func (sh *strictHandler) PutBlob(w http.ResponseWriter, r *http.Request) {
+	var request PutBlobRequestObject
+
+	request.Body = r.Body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PutBlob(ctx, request.(PutBlobRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutBlob")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PutBlobResponseObject); ok {
+		if err := validResponse.VisitPutBlobResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

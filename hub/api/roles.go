@@ -47,6 +47,7 @@ var may = map[string][]Role{
 
 	"GET /tasks":                readers,
 	"POST /tasks":               operators,
+	"POST /blobs":               operators,
 	"GET /tasks/{task}":         readers,
 	"POST /tasks/kill":          operators,
 	"POST /tasks/{task}/kill":   operators,

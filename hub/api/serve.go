@@ -125,6 +125,14 @@ func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFu
 				next.ServeHTTP(w, r)
 				return
 			}
+			if Streams(r) {
+				if err := checkType(r, "application/octet-stream", "this request"); err != nil {
+					fail(w, r, err)
+					return
+				}
+				next.ServeHTTP(w, r)
+				return
+			}
 			raw, err := readBody(w, r)
 			if err != nil {
 				fail(w, r, err)
@@ -140,6 +148,20 @@ func jsonOnly(fail func(http.ResponseWriter, *http.Request, error)) MiddlewareFu
 // reads reports whether a request changes nothing: then it has no body.
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
+// Streams reports whether the body of a request is bytes of any length, which are read as they come.
+func Streams(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Path == Base+"/blobs" }
+
+// checkType refuses a body that says it is something else than is wanted, which takes is said of.
+func checkType(r *http.Request, wanted, takes string) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != wanted {
+		return &InputError{http.StatusUnsupportedMediaType, errors.New("the body of " + takes + " is " + wanted)}
+	}
+	if as := r.Header.Get("Content-Encoding"); as != "" && as != "identity" {
+		return &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is not compressed")}
+	}
+	return nil
+}
+
 // readBody reads the body of a request, which is JSON if it is anything.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -152,11 +174,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case err != nil || len(raw) == 0:
 		return nil, err
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is application/json")}
-	}
-	if as := r.Header.Get("Content-Encoding"); as != "" && as != "identity" {
-		return nil, &InputError{http.StatusUnsupportedMediaType, errors.New("the body of a request is not compressed")}
+	if err := checkType(r, "application/json", "a request"); err != nil {
+		return nil, err
 	}
 	if isDeep(raw) {
 		return nil, &InputError{http.StatusBadRequest, fmt.Errorf("the request cannot be read: its JSON is more than %d levels deep", maxDepth)}
@@ -220,12 +239,12 @@ func knownFields(next StrictHandlerFunc, _ string) StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
 		body := reflect.ValueOf(request).FieldByName("Body")
 		raw, read := ctx.Value(bodyKey{}).([]byte)
+		if !read || !body.IsValid() && len(raw) == 0 {
+			return next(ctx, w, r, request)
+		}
 		takes := reflect.TypeFor[struct{}]()
 		if body.IsValid() {
 			takes = body.Type().Elem()
-		}
-		if !read || !body.IsValid() && len(raw) == 0 {
-			return next(ctx, w, r, request)
 		}
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.DisallowUnknownFields()

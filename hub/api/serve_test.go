@@ -123,7 +123,7 @@ func TestTheBodiesOfAllOperationsAreKnown(t *testing.T) {
 	with := 0
 	for path, operations := range doc.Paths {
 		for method, about := range operations {
-			if strings.Contains(string(about), `"requestBody"`) {
+			if strings.Contains(string(about), `"requestBody"`) && !strings.Contains(string(about), `"application/octet-stream"`) {
 				require.NotNil(t, bodies()[strings.ToUpper(method)+" "+Base+path], path)
 				with++
 			}

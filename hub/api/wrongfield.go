@@ -33,7 +33,7 @@ var bodies = sync.OnceValue(func() map[string]reflect.Type {
 			if !known {
 				continue
 			}
-			if body, takes := does.Type.In(1).FieldByName("Body"); takes {
+			if body, takes := does.Type.In(1).FieldByName("Body"); takes && body.Type.Kind() == reflect.Pointer { // one that is no JSON has no fields
 				types[strings.ToUpper(method)+" "+Base+path] = body.Type.Elem()
 			}
 		}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -67,8 +69,8 @@ func TestWhatCannotBeAskedHasACode(t *testing.T) {
 	dir := rude(t, time.Minute, nil)
 	for text, want := range map[string]api.Problem{
 		"DELETE /api/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 405, Code: "METHOD_NOT_ALLOWED", Title: "The path takes other methods"},
-		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}":                                        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
-		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}":        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is not JSON"},
+		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}":                                        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is of another type"},
+		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}":        {Status: 415, Code: "UNSUPPORTED_MEDIA_TYPE", Title: "The body is of another type"},
 		"GET /api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n":                                                                                                {Status: 404, Code: "NOT_FOUND", Title: "There is no such thing"},
 		"POST /api/v1/keys/rotate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 600000\r\n\r\n" + strings.Repeat(" ", 600000): {Status: 413, Code: "PAYLOAD_TOO_LARGE", Title: "The body is too large"},
 	} {
@@ -143,4 +145,38 @@ func TestAnAnswerIsNotCutOffByTheTimeOfABody(t *testing.T) {
 
 		require.Equal(t, "<nil>", p.Detail)
 	}
+}
+
+// A body of any length may take as long as it comes on, and no longer.
+func TestABodyThatComesOnIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const within = 300 * time.Millisecond
+	dir := t.TempDir()
+	l, err := Listen(t.Context(), dir)
+	require.NoError(t, err)
+	came := make(chan string, 1)
+	s := &http.Server{Handler: l.allowed(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		came <- fmt.Sprint(n, " ", errors.Is(err, os.ErrDeadlineExceeded))
+	}), within)}
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return identify(ctx, c, nil) }
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	send := func(pieces, size int) string {
+		c, err := net.Dial("unix", Socket(dir))
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "POST /api/v1/blobs HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Length: %d\r\n\r\n", keyHeader, keyOf(t, dir), pieces*size)
+		require.NoError(t, err)
+		for range pieces {
+			time.Sleep(within / 3)
+			if _, err := c.Write(make([]byte, size)); err != nil {
+				break // it was given up
+			}
+		}
+		return <-came
+	}
+
+	require.Equal(t, fmt.Sprint(12*leastFlow, " false"), send(12, leastFlow), "four times as long")
+	require.Regexp(t, ` true$`, send(12, 1), "a byte now and then")
 }

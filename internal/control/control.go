@@ -241,8 +241,14 @@ func cannotTell(err error) error {
 	return commands.Refuse(commands.NotReady, "this instance cannot tell now who asks: %v", why).Hinting("%s", hint)
 }
 
-// BoundBody bounds the body of a request that begins now, and how long it takes to arrive.
+// BoundBody bounds the body of a request that begins now, and how long it takes to arrive. One that is read as it comes may take as long as it comes.
 func BoundBody(w http.ResponseWriter, r *http.Request, within time.Duration) {
+	if api.Streams(r) {
+		f := &flowing{ReadCloser: r.Body, c: http.NewResponseController(w), within: within}
+		f.more()
+		r.Body = f
+		return
+	}
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 	}

@@ -29,7 +29,7 @@ var may = map[string]string{
 	"federation":           "commands federation/transport internal/audittree internal/metrics signing store",
 	"federation/join":      "signing",
 	"federation/transport": "commands signing",
-	"hub":                  "commands federation federation/join federation/transport hub/api hub/cron hub/output hub/webhook internal/control internal/metrics internal/refusals internal/tracing signing store",
+	"hub":                  "commands federation federation/join federation/transport hub/api hub/cron hub/output hub/webhook internal/blob internal/control internal/metrics internal/refusals internal/tracing signing store",
 	"hub/api":              "",
 	"hub/cron":             "commands",
 	"hub/output":           "commands store",
