@@ -35,7 +35,7 @@ type Rights interface {
 
 	// Held notes that the peer has brought a blob, which is on the disk. The peer learns of it afterwards. It may be told
 	// twice.
-	Held(ctx context.Context, conn string, d blob.Digest) error
+	Held(ctx context.Context, conn string, d blob.Digest, size int64) error
 }
 
 // A Desk answers what spokes ask about blobs. Its fields are set before it is used.
@@ -180,7 +180,7 @@ func (d *Desk) hold(ctx context.Context, o *file, answer *transport.BlobFrame) e
 		o.whole = true
 		crash.Point("hub: a blob is named")
 	}
-	if err := d.Rights.Held(ctx, o.key.conn, o.key.digest); err != nil {
+	if err := d.Rights.Held(ctx, o.key.conn, o.key.digest, o.size); err != nil {
 		return err
 	}
 	o.whole, answer.Code, answer.Offset = false, transport.BlobHeld, o.size

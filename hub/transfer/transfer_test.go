@@ -20,7 +20,10 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/transfer"
 	"github.com/spawnmesh/spawnmesh/internal/blob"
+	"github.com/spawnmesh/spawnmesh/internal/pgtest"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // rights are those of a test.
 type rights struct {
@@ -56,7 +59,7 @@ func (r *rights) MayPut(_ context.Context, conn string, d blob.Digest) (int64, b
 	return size, r.held[name(conn, d)], nil
 }
 
-func (r *rights) Held(_ context.Context, conn string, d blob.Digest) error {
+func (r *rights) Held(_ context.Context, conn string, d blob.Digest, _ int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fault == nil {

@@ -113,7 +113,7 @@ func (s *table) MayPut(_ context.Context, conn string, d blob.Digest) (int64, bo
 	return b.Size, s.held[b], err
 }
 
-func (s *table) Held(_ context.Context, conn string, d blob.Digest) error {
+func (s *table) Held(_ context.Context, conn string, d blob.Digest, _ int64) error {
 	b, err := s.size(conn, d, true)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -198,7 +198,9 @@ func TestSeveralBlobsOfSeveralHubs(t *testing.T) {
 			transfer.Blob{Conn: "cellar", Digest: write(t, c.blobs, i, 3<<20), Size: 3 << 20}, // of the same bytes, once for each hub
 			transfer.Blob{Conn: "cellar", Digest: write(t, s.blobs, 100+i, 3<<20), Size: 3 << 20, Put: true})
 	}
+	table.mu.Lock()
 	table.fault = errors.New("the database is away")
+	table.mu.Unlock()
 	s.carry(list...)
 	time.Sleep(50 * time.Millisecond)
 	table.mu.Lock()
