@@ -69,6 +69,12 @@ func TestACodingAgentWorks(t *testing.T) {
 	require.Regexp(t, `(?m)^options +Allow, Reject\ndefault +Reject\ntext +may the agent do this\? execute: make deploy\n\ndata:\n  \{\n    "of": "make deploy"\n  \}\n`, h.do("inbox", "show", q))
 	h.until(id, func(hub.AgentView) bool { return strings.Contains(h.do("status", id), "1 of 4 steps (25%): step 2") })
 
+	test, err := os.Executable()
+	require.NoError(t, err)
+	alone := h.spawn("--spoke", "attic", "--", program, "worker", "acp", "--ask-for", "1s", "--prompt", "do may execute rm", "--", test, acptest.Mode)
+	require.Equal(t, commands.Completed, h.ends(alone).State)
+	require.Regexp(t, `\[nobody has answered: execute: rm\]\nsession/request_permission: \{"outcome":\{"optionId":"no"`, h.do("logs", "-f", alone))
+
 	m.Spokes["attic"].Kill()
 	require.NoError(t, m.Spokes["attic"].Start(t.Context()))
 	h.do("answer", q, "--option", "Allow")

@@ -119,7 +119,8 @@ func (t *transcript) note(format string, args ...any) {
 func (t *transcript) uses(u wire.SessionUpdate) tool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was, known := t.tools[u.ToolCallID]
+	id := wire.ToolCallID(label(string(u.ToolCallID)))
+	was, known := t.tools[id]
 	is := was
 	if u.Kind != "" {
 		is.kind = wire.ToolKind(label(string(u.Kind)))
@@ -136,10 +137,10 @@ func (t *transcript) uses(u wire.SessionUpdate) tool {
 	t.begin()
 	t.write(strings.TrimRight(fmt.Sprintf("[%s: %s] %s", or(string(is.kind), "tool"), or(is.title, "without a name"), is.status), " "))
 	if len(t.tools) < maxTools {
-		t.tools[u.ToolCallID] = is
+		t.tools[id] = is
 	}
 	if is.status == wire.ToolCallStatusCompleted || is.status == wire.ToolCallStatusFailed {
-		delete(t.tools, u.ToolCallID)
+		delete(t.tools, id)
 	}
 	return is
 }
