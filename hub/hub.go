@@ -25,6 +25,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/federation/transport"
 	"github.com/spawnmesh/spawnmesh/hub/output"
+	"github.com/spawnmesh/spawnmesh/hub/transfer"
 	"github.com/spawnmesh/spawnmesh/hub/webhook"
 	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
@@ -58,6 +59,7 @@ type Hub struct {
 	server   *transport.Hub
 	output   *output.Store
 	blobs    *blob.Store
+	desk     *transfer.Desk
 	watch    watchers
 	lacking  lacking
 	refusers refusers
@@ -91,7 +93,8 @@ func (h *Hub) Open(b *federation.Board) error {
 	h.server = &transport.Hub{Listen: h.Listen, Dir: filepath.Join(h.Dir, "nats"), Certificate: cert, Log: h.Log,
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
 	h.board, b.Server = b, h.server
-	b.Serve(store.Commands, federation.Role{Handlers: h.handlers(), End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled})
+	h.desk = &transfer.Desk{Blobs: h.blobs, Rights: transfer.Rows{DB: h.DB, Blobs: h.blobs, Most: DefaultMaxWork}, Log: h.Log}
+	b.Serve(store.Commands, federation.Role{Handlers: h.handlers(), End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled, Blobs: h.desk.Handle})
 	return nil
 }
 
@@ -101,6 +104,7 @@ func (h *Hub) LinkAddress() string { return h.server.Addr() }
 // Run serves until ctx ends, and returns after everything it started has ended.
 // Its board has started, and runs meanwhile.
 func (h *Hub) Run(ctx context.Context) error {
+	defer h.desk.Close()
 	if err := h.output.NoteBounds(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}

@@ -31,6 +31,11 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 			e.Outcome = commands.Parked
 		}
 	}
+	if x.Outcome != supervisor.NeverStarted && x.Outcome != supervisor.StartFailed {
+		if err := s.addWork(ctx, r, r.placedAt(), &e); err != nil {
+			return // the next process finds the exit record
+		}
+	}
 	e.Exit.Breach, e.Why = breachOf(x)
 	s.endedByOverrun(ctx, r, x.Reason, &e)
 	e.Isolation, r.ran = r.level, x.StartedAt
@@ -84,6 +89,12 @@ func (s *Spoke) finish(ctx context.Context, r *run, f backlog.Fence, e backlog.E
 		if err == nil {
 			r.over = true
 			s.sayEnd(ctx, r, e, held)
+			if held {
+				s.noteCollected(ctx, r, e)
+			}
+			if e.Bundle != nil {
+				s.transfers.Look()
+			}
 			return
 		}
 		if ctx.Err() != nil {

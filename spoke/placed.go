@@ -14,12 +14,12 @@ type placed struct {
 	mode    fs.FileMode
 }
 
-// write makes files in a directory that the attempt has made. Each is new, and so are the
-// directories on the way: what is there already, or is a link, is somebody else's.
+// write makes files in a directory that the attempt has made. Each is new, and the directories on the way are, or are of what the order
+// brings: a file that is there already, or a link, is somebody else's.
 func write(dir string, list []placed) error {
 	return in(dir, list, func(root *os.Root) error {
 		for _, d := range dirsOf(list) {
-			if err := root.Mkdir(d, 0o700); err != nil {
+			if err := makeDir(root, d); err != nil {
 				return err
 			}
 		}
@@ -30,6 +30,16 @@ func write(dir string, list []placed) error {
 		}
 		return nil
 	})
+}
+
+func makeDir(root *os.Root, dir string) error {
+	err := root.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		if info, is := root.Lstat(dir); is == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return err
 }
 
 func (f placed) writeTo(root *os.Root) error {

@@ -188,6 +188,11 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	own := r.own()
+	if len(r.spec.Inputs) > 0 {
+		if deadline, err = s.bringInputs(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	if err := env.writeFiles(own); err != nil {
 		return nil, err
 	}
@@ -223,7 +228,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 		return nil, err
 	}
 	spec.Counted = r.counted()
-	if err := env.giveFiles(own, r.user.ID); err != nil {
+	if err := errors.Join(s.giveInputs(r), env.giveFiles(own, r.user.ID)); err != nil {
 		return nil, err
 	}
 	work, err := r.noteWork(at)

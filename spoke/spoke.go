@@ -26,6 +26,8 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
+	"github.com/spawnmesh/spawnmesh/internal/blob"
+	"github.com/spawnmesh/spawnmesh/internal/git"
 	"github.com/spawnmesh/spawnmesh/internal/metrics"
 	"github.com/spawnmesh/spawnmesh/internal/streak"
 	"github.com/spawnmesh/spawnmesh/internal/tracing"
@@ -35,6 +37,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/output"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/spoke/transfer"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -61,6 +64,7 @@ type Spoke struct {
 	Keys   signing.Keys
 	Dir    string        // data directory: attempts
 	Policy *policy.Live  // what may run here; required
+	Blobs  *blob.Store   // what travels beside messages; required
 	Slots  int           // agents at a time; 0 means DefaultSlots
 	Lease  time.Duration // of a claim; renewed at a third of it; 0 means DefaultLease
 	Idle   time.Duration // how often it tries to claim tasks that stand ready and were not to be had; 0 means 2 s
@@ -80,31 +84,33 @@ type Spoke struct {
 	// Tracer is told what orders go through; nil = nobody is.
 	Tracer *tracing.Tracer
 
-	backlog  *backlog.Backlog
-	board    *federation.Board
-	output   *output.Sender
-	kernel   supervisor.Kernel    // set by Run
-	isolates *isolation.Isolation // set by Run
-	bootID   string
-	live     live
-	progress *store.Group[backlog.Progress, bool]
-	starts   unrecorded
-	left     left
-	work     wait.Signal // sent when tasks may have become claimable or a slot free
-	written  wait.Signal // sent when something was written that may be due
-	ready    readiness
-	attempts sync.WaitGroup
-	working  atomic.Bool  // Run has begun
-	stopping atomic.Bool  // nothing more is claimed
-	estimate backlog.Look // what was due of attempts with an estimate; of the goroutine that sweeps
-	swept    atomic.Int64 // when the last sweep ended that has not failed, in ms since 1970; 0 = none has
-	full     bool         // the disk has less than its reserve, and that was logged; of the goroutine that claims
-	stuck    stuck        // directories of old attempts that cannot be removed
-	kept     stuck        // users of agents that are over
-	untold   stuck        // orders that do not expire, as it cannot be told whether they had begun
-	news     bell         // what agents wait for may have happened
-	claims   streak.Failures
-	unsure   bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
+	backlog   *backlog.Backlog
+	board     *federation.Board
+	output    *output.Sender
+	kernel    supervisor.Kernel    // set by Run
+	isolates  *isolation.Isolation // set by Run
+	git       *git.Git             // nil where it cannot be used
+	transfers *transfer.Transfers
+	bootID    string
+	live      live
+	progress  *store.Group[backlog.Progress, bool]
+	starts    unrecorded
+	left      left
+	work      wait.Signal // sent when tasks may have become claimable or a slot free
+	written   wait.Signal // sent when something was written that may be due
+	ready     readiness
+	attempts  sync.WaitGroup
+	working   atomic.Bool  // Run has begun
+	stopping  atomic.Bool  // nothing more is claimed
+	estimate  backlog.Look // what was due of attempts with an estimate; of the goroutine that sweeps
+	swept     atomic.Int64 // when the last sweep ended that has not failed, in ms since 1970; 0 = none has
+	full      bool         // the disk has less than its reserve, and that was logged; of the goroutine that claims
+	stuck     stuck        // directories of old attempts that cannot be removed
+	kept      stuck        // users of agents that are over
+	untold    stuck        // orders that do not expire, as it cannot be told whether they had begun
+	news      bell         // what agents wait for may have happened
+	claims    streak.Failures
+	unsure    bool // a claim failed, and what it took was not looked for yet; of the goroutine that claims
 }
 
 // owner is the name under which this spoke's worker claims.
@@ -170,6 +176,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 		return err
 	}
 	s.isolate(ctx)
+	s.openTransfers(ctx)
 	g.Go(func() error { return s.progress.Run(late) })
 	g.Go(func() error { return s.renew(late) })
 	g.Go(func() error { return s.output.Run(late) })
@@ -187,6 +194,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	s.working.Store(true)
 	s.board.OnChange(func(c store.Wrote) {
 		s.news.tell()
+		s.transfers.Look()
 		if c != store.PerhapsLost { // the sweep looks by itself after a while, and says what is ready
 			s.written.Send()
 		}
@@ -194,6 +202,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 			s.work.Send()
 		}
 	})
+	g.Go(func() error { return s.transfers.Run(late) })
 	g.Go(func() error { return s.tryLevels(ctx) })
 	g.Go(func() error { return s.sweep(late) })
 	g.Go(func() error { return s.pruneAgain(late) })

@@ -41,6 +41,7 @@ func (s *Spoke) sweep(ctx context.Context) error {
 				if err := s.retireCheckpoints(ctx); err != nil && ctx.Err() == nil {
 					s.Log.WarnContext(ctx, "removing checkpoints of agents that are over; it is tried again", "err", err)
 				}
+				s.forgetBlobs(ctx)
 				s.sayKept(ctx)
 			}
 		}
@@ -131,11 +132,17 @@ func (s *Spoke) prune(ctx context.Context) time.Duration {
 func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	dirs, _ := filepath.Glob(filepath.Join(s.Dir, "agents", "*", "*")) // the pattern is well formed
 	failed := map[string]error{}
+	held, err := s.backlog.Held(ctx, s.withRepos())
+	if err != nil {
+		s.Log.WarnContext(ctx, "looking for what hubs hold; working trees stay", "err", err)
+	}
 	for _, dir := range dirs {
-		if err := s.retireAttempt(ctx, dir, unsent[filepath.Base(filepath.Dir(dir))]); err != nil {
+		task := filepath.Base(filepath.Dir(dir))
+		if err := s.retireAttempt(ctx, dir, unsent[task] || s.keepsTree(dir, slices.Contains(held, task))); err != nil {
 			failed[dir] = err
 		}
 	}
+	s.retireRepos(ctx, failed)
 	for dir, err := range s.stuck.set(failed) {
 		s.Log.WarnContext(ctx, "an old attempt cannot be removed; it is tried again every minute, and doctor shows it", "dir", dir, "err", err)
 	}

@@ -1222,7 +1222,7 @@ type BudgetList struct {
 
 // Bundle What an agent has left in its working tree, as commits.
 type Bundle struct {
-	// Base The commit that the agent began with.
+	// Base The last commit that the sender of the order has.
 	Base    string `json:"base"`
 	Commits int    `json:"commits"`
 
@@ -4281,6 +4281,14 @@ type ClientInterface interface {
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 	ExplainTask(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetTaskWork What an agent has left, as a bundle of git
+	//
+	// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+	// `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
+	//
+	// Corresponds with GET /tasks/{task}/work (the `GetTaskWork` operationId).
+	GetTaskWork(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTokens Tokens and whether they can be used, the newest first
 	//
 	// A token is forgotten a month after it could be used last.
@@ -6168,6 +6176,24 @@ func (c *Client) UnarchiveTask(ctx context.Context, task TaskID, reqEditors ...R
 // Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 func (c *Client) ExplainTask(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewExplainTaskRequest(c.Server, task, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTaskWork What an agent has left, as a bundle of git
+//
+// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+// `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
+//
+// Corresponds with GET /tasks/{task}/work (the `GetTaskWork` operationId).
+func (c *Client) GetTaskWork(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTaskWorkRequest(c.Server, task)
 	if err != nil {
 		return nil, err
 	}
@@ -9994,6 +10020,40 @@ func NewExplainTaskRequest(server string, task TaskID, params *ExplainTaskParams
 	return req, nil
 }
 
+// NewGetTaskWorkRequest constructs an http.Request for the GetTaskWork method
+func NewGetTaskWorkRequest(server string, task TaskID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/work", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListTokensRequest constructs an http.Request for the ListTokens method
 func NewListTokensRequest(server string) (*http.Request, error) {
 	var err error
@@ -13264,6 +13324,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /tasks/{task}/why (the `ExplainTask` operationId).
 	ExplainTaskWithResponse(ctx context.Context, task TaskID, params *ExplainTaskParams, reqEditors ...RequestEditorFn) (*ExplainTaskResponse, error)
 
+	// GetTaskWorkWithResponse What an agent has left, as a bundle of git
+	//
+	// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+	// `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{task}/work (the `GetTaskWork` operationId).
+	GetTaskWorkWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskWorkResponse, error)
+
 	// ListTokensWithResponse Tokens and whether they can be used, the newest first
 	//
 	// A token is forgotten a month after it could be used last.
@@ -16388,6 +16458,47 @@ func (r ExplainTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ExplainTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTaskWorkResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTaskWorkResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTaskWorkResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTaskWorkResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTaskWorkResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTaskWorkResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -20061,6 +20172,22 @@ func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task 
 	return ParseExplainTaskResponse(rsp)
 }
 
+// GetTaskWorkWithResponse What an agent has left, as a bundle of git
+//
+// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+// `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{task}/work (the `GetTaskWork` operationId).
+func (c *ClientWithResponses) GetTaskWorkWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*GetTaskWorkResponse, error) {
+	rsp, err := c.GetTaskWork(ctx, task, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTaskWorkResponse(rsp)
+}
+
 // ListTokensWithResponse Tokens and whether they can be used, the newest first
 //
 // A token is forgotten a month after it could be used last.
@@ -22935,6 +23062,32 @@ func ParseExplainTaskResponse(rsp *http.Response) (*ExplainTaskResponse, error) 
 	return response, nil
 }
 
+// ParseGetTaskWorkResponse parses an HTTP response from a GetTaskWorkWithResponse call
+func ParseGetTaskWorkResponse(rsp *http.Response) (*GetTaskWorkResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTaskWorkResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListTokensResponse parses an HTTP response from a ListTokensWithResponse call
 func ParseListTokensResponse(rsp *http.Response) (*ListTokensResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24905,6 +25058,9 @@ type ServerInterface interface {
 	// ExplainTask Say why an agent is where it is, and what would change that
 	// (GET /tasks/{task}/why)
 	ExplainTask(w http.ResponseWriter, r *http.Request, task TaskID, params ExplainTaskParams)
+	// GetTaskWork What an agent has left, as a bundle of git
+	// (GET /tasks/{task}/work)
+	GetTaskWork(w http.ResponseWriter, r *http.Request, task TaskID)
 	// ListTokens Tokens and whether they can be used, the newest first
 	// (GET /tokens)
 	ListTokens(w http.ResponseWriter, r *http.Request)
@@ -26655,6 +26811,32 @@ func (siw *ServerInterfaceWrapper) ExplainTask(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ExplainTask(w, r, task, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetTaskWork operation middleware
+func (siw *ServerInterfaceWrapper) GetTaskWork(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetTaskWork(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -28659,6 +28841,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/labels", wrapper.LabelTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/retry", wrapper.RetryTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/result", wrapper.GetTaskResult)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/work", wrapper.GetTaskWork)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/ask", wrapper.AskTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/why", wrapper.ExplainTask)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/tasks/{task}/logs", wrapper.GetTaskLogs)
@@ -30822,6 +31005,51 @@ type ExplainTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ExplainTaskdefaultApplicationProblemPlusJSONResponse) VisitExplainTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetTaskWorkRequestObject struct {
+	Task TaskID `json:"task"`
+}
+
+type GetTaskWorkResponseObject interface {
+	VisitGetTaskWorkResponse(w http.ResponseWriter) error
+}
+
+type GetTaskWork200ApplicationOctetStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response GetTaskWork200ApplicationOctetStreamResponse) VisitGetTaskWorkResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type GetTaskWorkdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTaskWorkdefaultApplicationProblemPlusJSONResponse) VisitGetTaskWorkResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -33188,6 +33416,9 @@ type StrictServerInterface interface {
 	// ExplainTask Say why an agent is where it is, and what would change that
 	// (GET /tasks/{task}/why)
 	ExplainTask(ctx context.Context, request ExplainTaskRequestObject) (ExplainTaskResponseObject, error)
+	// GetTaskWork What an agent has left, as a bundle of git
+	// (GET /tasks/{task}/work)
+	GetTaskWork(ctx context.Context, request GetTaskWorkRequestObject) (GetTaskWorkResponseObject, error)
 	// ListTokens Tokens and whether they can be used, the newest first
 	// (GET /tokens)
 	ListTokens(ctx context.Context, request ListTokensRequestObject) (ListTokensResponseObject, error)
@@ -34831,6 +35062,32 @@ func (sh *strictHandler) ExplainTask(w http.ResponseWriter, r *http.Request, tas
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ExplainTaskResponseObject); ok {
 		if err := validResponse.VisitExplainTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetTaskWork operation middleware
+func (sh *strictHandler) GetTaskWork(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request GetTaskWorkRequestObject
+
+	request.Task = task
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetTaskWork(ctx, request.(GetTaskWorkRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetTaskWork")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetTaskWorkResponseObject); ok {
+		if err := validResponse.VisitGetTaskWorkResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -58,6 +58,7 @@ var may = map[string][]Role{
 	"POST /tasks/{task}/ask":    operators,
 	"GET /tasks/{task}/why":     readers,
 	"GET /tasks/{task}/result":  readers,
+	"GET /tasks/{task}/work":    operators,
 	"GET /tasks/{task}/logs":    operators,
 
 	"GET /tasks/{task}/progress": operators,

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/federation"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/feed"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
@@ -158,7 +160,15 @@ func (n *Node) open(ctx context.Context) error {
 	if h := n.Hub; h != nil {
 		h.DB, h.Keys, h.Dir, h.Log, h.Counters = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Counters
 		h.Tracer, h.Webhooks.Feed, h.HungAfter = n.Tracer, n.feed, n.HungAfter
-		return h.Open(n.board)
+		err := h.Open(n.board)
+		if n.Spoke != nil {
+			n.Spoke.Blobs = h.Blobs() // one store of the directory
+		}
+		return err
+	}
+	var err error
+	if n.Spoke.Blobs, err = blob.Open(filepath.Join(in.Dir, "blobs")); err != nil {
+		return err
 	}
 	if err := n.commandsNobody(ctx); err != nil {
 		return err

@@ -71,9 +71,10 @@ type Reason string
 
 // The reasons of a [Refusal].
 const (
-	BadArgv Reason = "bad_argv"      // the command line breaks a limit
-	BadEnv  Reason = "bad_env"       // a variable cannot be set
-	Policy  Reason = "policy_denied" // a variable may not be set on this spoke
+	BadArgv  Reason = "bad_argv"      // the command line breaks a limit
+	BadInput Reason = "bad_input"     // what the order brings cannot be used
+	BadEnv   Reason = "bad_env"       // a variable cannot be set
+	Policy   Reason = "policy_denied" // a variable may not be set on this spoke
 )
 
 // A Refusal says why a command will not be run as it was asked for. Asking

@@ -1,5 +1,17 @@
 package worktree
 
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spawnmesh/spawnmesh/internal/git"
+)
+
 // A Reason says why something of a working tree is not in the commit that was made of it.
 type Reason string
 
@@ -49,4 +61,44 @@ func (l Left) lost() (n int64) {
 		}
 	}
 	return n
+}
+
+// mostRefs bounds what is read of the names that an agent's .git has.
+const mostRefs = 1 << 20
+
+// Others counts the names of commits in an agent's .git besides its branch spawnmesh/NAME: what they name may be in no commit that came
+// back. They are read as data. An error says that it cannot be told.
+func Others(work, name string) (n int, err error) {
+	root, err := os.OpenRoot(filepath.Join(work, ".git"))
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	own := git.Branches + name
+	err = fs.WalkDir(root.FS(), "refs", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && path != own {
+			n++
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	f, err := root.OpenFile("packed-refs", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return n, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > mostRefs {
+		return 0, errors.Join(errors.New("its packed-refs is no file of git"), err)
+	}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if id, ref, ok := strings.Cut(lines.Text(), " "); ok && git.IsID(id) && ref != own {
+			n++
+		}
+	}
+	return n, nil
 }

@@ -9,6 +9,7 @@
 package worktree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 const (
 	tipRef    = "refs/spawnmesh/tip"    // what the first attempt begins with
 	originRef = "refs/spawnmesh/origin" // the last commit of it that its operator has
+	latestRef = "refs/spawnmesh/latest" // what the last attempt has left
 )
 
 // ErrNotOrdered says that a bundle is not what the order says.
@@ -37,6 +39,7 @@ type Repo struct {
 	dir    string
 	tip    string // "" where the task began with no commit
 	origin string
+	latest string // "" while no attempt has left anything
 }
 
 // Create makes the repository of a task in dir, of the bundle that [git.Git.BundleTree] has written; the commit of it has to be tip. One
@@ -127,6 +130,8 @@ func Open(ctx context.Context, g *git.Git, dir string) (*Repo, error) {
 			r.tip = id
 		case originRef:
 			r.origin = id
+		case latestRef:
+			r.latest = id
 		}
 	}
 	return r, nil
@@ -137,6 +142,18 @@ func (r *Repo) Tip() string { return r.tip }
 
 // Origin is the last commit of Tip that the operator's repository has: what a bundle of results is to build on.
 func (r *Repo) Origin() string { return r.origin }
+
+// Latest is the commit that the next attempt begins with: what the last one has left that was kept, or Tip.
+func (r *Repo) Latest() string { return cmp.Or(r.latest, r.tip) }
+
+// Keep notes what an attempt has left: a commit that is in the repository.
+func (r *Repo) Keep(ctx context.Context, id string) error {
+	if err := r.git.Run(ctx, git.Call{GitDir: r.dir, Args: []string{"update-ref", latestRef, id}}); err != nil {
+		return fmt.Errorf("noting what an attempt has left: %w", err)
+	}
+	r.latest = id
+	return nil
+}
 
 func (r *Repo) objects() git.Objects { return git.Objects{GitDir: r.dir} }
 

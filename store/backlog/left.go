@@ -37,10 +37,22 @@ func (b *Backlog) Brought(ctx context.Context, w Wanted, held bool) (tasks []str
 	return tasks, err
 }
 
-// NotBrought returns those of the tasks that have left what their hubs do not hold.
-func (b *Backlog) NotBrought(ctx context.Context, tasks []string) (list []string, err error) {
-	err = b.db.Read(ctx, "looking for what was not brought", func(ctx context.Context, c *pgxpool.Conn) error {
-		list, err = collect[string](c.Query(ctx, statement("left_by"), tasks))
+// Held returns those of the tasks of which their hubs hold what they have left.
+func (b *Backlog) Held(ctx context.Context, tasks []string) ([]string, error) {
+	return b.these(ctx, "looking for what hubs hold", statement("left_held"), tasks)
+}
+
+// Open returns those of the tasks that are not over.
+func (b *Backlog) Open(ctx context.Context, tasks []string) ([]string, error) {
+	return b.these(ctx, "looking for tasks that are not over", statement("not_over"), tasks)
+}
+
+func (b *Backlog) these(ctx context.Context, what, query string, tasks []string) (list []string, err error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	err = b.db.Read(ctx, what, func(ctx context.Context, c *pgxpool.Conn) error {
+		list, err = collect[string](c.Query(ctx, query, tasks))
 		return err
 	})
 	return list, err

@@ -42,9 +42,7 @@ func TestWhatATaskHasLeftIsBrought(t *testing.T) {
 	end(commands.Succeeded, s.input(7))
 
 	require.Equal(t, []backlog.Wanted{s.input(7)}, due())
-	waiting, err := s.backlog.NotBrought(t.Context(), []string{r.Spawn.Task, storetest.NewID()})
-	require.NoError(t, err)
-	require.Equal(t, []string{r.Spawn.Task}, waiting)
+	require.Empty(t, s.held(r.Spawn.Task))
 	foreign := s.input(7)
 	foreign.Conn = storetest.NewID()
 	tasks, err := s.backlog.Brought(t.Context(), foreign, true)
@@ -54,14 +52,23 @@ func TestWhatATaskHasLeftIsBrought(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{r.Spawn.Task}, tasks)
 	require.Empty(t, due())
-	waiting, err = s.backlog.NotBrought(t.Context(), []string{r.Spawn.Task})
-	require.NoError(t, err)
-	require.Empty(t, waiting)
+	require.Equal(t, []string{r.Spawn.Task}, s.held(r.Spawn.Task))
 	var raw []byte
 	require.NoError(t, owner(s, s.URL).QueryRow(t.Context(), `SELECT result FROM task_bodies WHERE task = $1`, r.Spawn.Task).Scan(&raw))
 	result, ok := commands.ReadResult(raw)
 	require.True(t, ok)
 	require.Equal(t, leaves(s.input(7)), result.Bundle)
+}
+
+// held are those of a task and of one that there is not of which the hub holds what they left; both are not open.
+func (s scene) held(task string) []string {
+	tasks := []string{task, storetest.NewID()}
+	open, err := s.backlog.Open(s.Context(), tasks)
+	require.NoError(s, err)
+	require.Empty(s, open)
+	list, err := s.backlog.Held(s.Context(), tasks)
+	require.NoError(s, err)
+	return list
 }
 
 // What a hub does not take is brought no more, and stays here.
@@ -81,7 +88,5 @@ func TestWhatAHubDoesNotTake(t *testing.T) {
 	list, err := s.backlog.Due(t.Context(), 10)
 	require.NoError(t, err)
 	require.Empty(t, list)
-	waiting, err := s.backlog.NotBrought(t.Context(), []string{f.Task})
-	require.NoError(t, err)
-	require.Equal(t, []string{f.Task}, waiting)
+	require.Empty(t, s.held(f.Task))
 }

@@ -17,5 +17,8 @@ GROUP BY 1, 2, 3 ORDER BY min(u.task::text)
 UPDATE blob_uses b SET brought = $4 FROM (SELECT task FROM blob_uses WHERE digest = $2 AND result AND size = $3 AND brought = 'due' OFFSET 0) AS u, LATERAL (SELECT conn FROM tasks WHERE id = u.task OFFSET 0) AS t
 WHERE b.task = u.task AND b.digest = $2 AND b.result AND t.conn = $1 RETURNING b.task::text
 
--- name: left_by
-SELECT task::text FROM blob_uses WHERE task = ANY ($1::uuid[]) AND result AND brought <> 'held'
+-- name: left_held
+SELECT task::text FROM blob_uses WHERE task = ANY ($1::uuid[]) AND result AND brought = 'held'
+
+-- name: not_over
+SELECT id::text FROM tasks WHERE id = ANY ($1::uuid[]) AND NOT is_terminal(state)

@@ -1,0 +1,199 @@
+package spoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/blob"
+	"github.com/spawnmesh/spawnmesh/internal/git"
+	"github.com/spawnmesh/spawnmesh/internal/tartree"
+	"github.com/spawnmesh/spawnmesh/spoke/runtime"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/spoke/worktree"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
+)
+
+// reposDir is where, in the data directory, the repositories of tasks are: out of the reach of agents, and of all their attempts.
+const reposDir = "repos"
+
+func (s *Spoke) repoDir(task string) string { return filepath.Join(s.Dir, reposDir, task) }
+
+// tree is the input of an order that is the working tree of its agent, nil where there is none: what is left in that comes back.
+func tree(spec *commands.Spawn) *commands.Input {
+	for i, in := range spec.Inputs {
+		if in.Kind == commands.InputGit && in.Path == "" {
+			return &spec.Inputs[i]
+		}
+	}
+	return nil
+}
+
+// bringInputs places the inputs of an attempt, which may take longer than its lease: it returns until when that lasts afterwards. It ends when
+// the attempt is not this process's any more.
+func (s *Spoke) bringInputs(ctx context.Context, r *run) (supervisor.Instant, error) {
+	held, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-r.lost:
+		case <-r.leave:
+		case <-held.Done():
+		}
+		stop()
+	}()
+	if err := s.placeInputs(held, r); err != nil {
+		return 0, err
+	}
+	from := supervisor.Boottime()
+	has, err := s.backlog.Renew(held, []backlog.Fence{r.fence}, s.Lease)
+	if err == nil && !has[r.fence] {
+		err = errors.New("the lease was lost while the inputs were put in place")
+	}
+	return from.Add(s.Lease), err
+}
+
+// placeInputs puts the inputs of an order into the fresh directory of an attempt. They are held: an order without them is not
+// claimed. What makes them unusable would do so the next time, too: that is a [*runtime.Refusal].
+func (s *Spoke) placeInputs(ctx context.Context, r *run) error {
+	root, err := os.OpenRoot(r.own().Work)
+	if err != nil {
+		return fmt.Errorf("placing the inputs of an order: %w", err)
+	}
+	defer root.Close()
+	for i := range r.spec.Inputs {
+		if err := s.placeInput(ctx, r, root, &r.spec.Inputs[i]); err != nil {
+			return unusable(fmt.Errorf("placing input %d of the order: %w", i+1, err))
+		}
+	}
+	return nil
+}
+
+// giveInputs makes all that was placed a user's own, before its agent runs, and notes that it is in place.
+func (s *Spoke) giveInputs(r *run) error {
+	if len(r.spec.Inputs) == 0 {
+		return nil
+	}
+	if err := giveAll(r.own().Work, r.user.ID); err != nil {
+		return fmt.Errorf("giving an agent its inputs: %w", err)
+	}
+	return r.note(placedNote, "inputs")
+}
+
+// giveAll makes everything in a directory that no agent has had yet a user's own.
+func giveAll(dir string, user int64) error {
+	if user == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || path == "." {
+			return err
+		}
+		return root.Lchown(path, int(user), int(user))
+	})
+}
+
+func (s *Spoke) placeInput(ctx context.Context, r *run, root *os.Root, in *commands.Input) error {
+	bytes, err := s.openBlob(in)
+	if err != nil {
+		return err
+	}
+	defer bytes.Close()
+	if in.Kind == commands.InputFile {
+		return placeFile(root, in, bytes)
+	}
+	if in.Path != "" {
+		if err := root.MkdirAll(in.Path, 0o700); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(r.own().Work, in.Path)
+	if in.Kind == commands.InputTar {
+		files, size := s.room()
+		return tartree.Untar(ctx, bytes, dir, tartree.Bounds{Entries: files, Bytes: size})
+	}
+	return s.placeTree(ctx, r, in, bytes, dir)
+}
+
+// openBlob opens the bytes of an input, and is sure that they are those.
+func (s *Spoke) openBlob(in *commands.Input) (*blob.Reader, error) {
+	digest, err := blob.Parse(in.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return s.Blobs.Open(digest)
+}
+
+// errTaken says that two inputs have the same file.
+var errTaken = errors.New("it is in a directory that the order brings, too")
+
+func placeFile(root *os.Root, in *commands.Input, from io.Reader) error {
+	if dir := filepath.Dir(in.Path); dir != "." {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	mode := modeOf(commands.File{Exec: in.Exec})
+	f, err := root.OpenFile(in.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("the file %s: %w", in.Path, errTaken)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
+
+// placeTree makes a working tree. The first attempt begins with what was sent, and each later one with what the one before it has left.
+func (s *Spoke) placeTree(ctx context.Context, r *run, in *commands.Input, bundle io.Reader, dir string) error {
+	name := s.repoDir(r.fence.Task)
+	if in.Path != "" {
+		name = filepath.Join(r.control(), "input-"+in.Digest)
+		defer os.RemoveAll(name)
+	} else if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	if s.git == nil {
+		return errNoGit
+	}
+	repo, err := worktree.Create(ctx, s.git, name, bundle, in.Tip, in.Size)
+	if err != nil {
+		return err
+	}
+	files, bytes := s.room()
+	return repo.Checkout(ctx, dir, r.fence.Task, repo.Latest(), worktree.Room{Files: files, Bytes: bytes})
+}
+
+// room is how many files and bytes an agent may have.
+func (s *Spoke) room() (files, bytes int64) {
+	limits := s.Policy.Now().Limits
+	unbounded := func(n int64) int64 {
+		if n == 0 {
+			return math.MaxInt64
+		}
+		return n
+	}
+	return unbounded(limits.DiskFiles()), unbounded(limits.DiskBytes())
+}
+
+// unusable is err as what makes an order of no use, where it says so of the input itself.
+func unusable(err error) error {
+	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrNoRoom, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, errTaken, blob.ErrDamaged} {
+		if errors.Is(err, lasting) {
+			return &runtime.Refusal{Reason: runtime.BadInput, Text: err.Error()}
+		}
+	}
+	return err
+}
