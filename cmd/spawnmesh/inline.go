@@ -14,13 +14,6 @@ const tooLarge = "put what is larger where the spoke's host can read it, or let 
 // bring reads the files and the standard input that come with an order.
 func (f *spawnFlags) bring() error {
 	r := &f.req
-	for _, pair := range f.files {
-		file, content, err := inlineFile(pair)
-		if err != nil {
-			return err
-		}
-		r.Spawn.Files, r.Values = append(r.Spawn.Files, file), append(r.Values, commands.NewSecret(content))
-	}
 	input := f.input
 	if f.stdinFile != "" && !f.stdin {
 		var err error
@@ -28,10 +21,36 @@ func (f *spawnFlags) bring() error {
 			return err
 		}
 	}
+	room := commands.MaxValueBytes - len(input)
+	for _, v := range r.Values {
+		room -= len(v.Reveal())
+	}
+	for _, pair := range f.files {
+		n, err := f.bringFile(pair, room)
+		if err != nil {
+			return err
+		}
+		room -= n
+	}
 	if input != "" { // without it that of an agent is empty
 		r.Spawn.Stdin, r.Values = true, append(r.Values, commands.NewSecret(input))
 	}
 	return nil
+}
+
+// bringFile reads a file into the order, and returns how much it has; one for which there is no room goes beside it, where that may be.
+func (f *spawnFlags) bringFile(pair string, room int) (n int, err error) {
+	src, file, size, err := namedFile(pair)
+	if err != nil {
+		return 0, err
+	}
+	if f.beside && size > int64(room) {
+		f.large = append(f.large, largeFile{pair, src, file})
+		return 0, nil
+	}
+	content, err := inOrder("--file "+commands.Clip(pair), src).read(nil)
+	f.req.Spawn.Files, f.req.Values = append(f.req.Spawn.Files, file), append(f.req.Values, commands.NewSecret(content))
+	return len(content), err
 }
 
 // inputOf is what --stdin brings, if it is given.
@@ -52,25 +71,27 @@ func (a *app) standardInput() (string, error) {
 	return s.read(a.in)
 }
 
-// inlineFile reads SRC:DST. The last colon parts them: a path here may have others.
-func inlineFile(pair string) (file commands.File, content string, err error) {
+// namedFile reads SRC:DST, and looks how large that file is. The last colon parts them: a path here may have others.
+func namedFile(pair string) (src string, file commands.File, size int64, err error) {
 	at := strings.LastIndexByte(pair, ':')
 	if at < 1 {
-		return file, "", misuse("--file %s is not SRC:DST", commands.Clip(pair)).Hinting("write --file FILE:PATH, with the path that the agent finds it by, from its directory")
+		return "", file, 0, misuse("--file %s is not SRC:DST", commands.Clip(pair)).Hinting("write --file FILE:PATH, with the path that the agent finds it by, from its directory")
 	}
-	src := pair[:at]
+	src = pair[:at]
 	file.Path = pair[at+1:]
 	if err := commands.CheckFilePath(file.Path); err != nil {
-		return file, "", misuse("--file %s: %v", commands.Clip(pair), err).Hinting("write a path from the agent's directory, as in --file %s:input/data", commands.Clip(src))
+		return "", file, 0, misuse("--file %s: %v", commands.Clip(pair), err).Hinting("write a path from the agent's directory, as in --file %s:input/data", commands.Clip(src))
 	}
 	if info, err := os.Stat(src); err == nil {
 		if info.IsDir() {
-			return file, "", misuse("--file %s: %s is a directory", commands.Clip(pair), src).Hinting("give each file of it, or one archive, which the agent unpacks")
+			return "", file, 0, misuse("--file %s: %s is a directory", commands.Clip(pair), src).Hinting("send it with --with %s", commands.Clip(src))
 		}
 		file.Exec = info.Mode()&0o111 != 0
+		if info.Mode().IsRegular() {
+			size = info.Size()
+		}
 	}
-	content, err = inOrder("--file "+commands.Clip(pair), src).read(nil)
-	return file, content, err
+	return src, file, size, nil
 }
 
 // inOrder is what comes with an order; the limit is that of all together.

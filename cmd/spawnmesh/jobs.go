@@ -18,6 +18,8 @@ func (a *app) spawnJobs(c *cobra.Command, f spawnFlags, args []string) error {
 		return misuse("a command is given beside --jobs, whose jobs have theirs").Hinting("leave out the command, or --jobs; in the file it is argv")
 	case f.req.ID != "":
 		return misuse("--id is for one agent, and --jobs chooses the ids itself").Hinting("leave out --id; with --idempotency-key the same line orders nothing twice")
+	case len(f.with) > 0 || f.dirty:
+		return misuse("--with and --dirty are for one agent, and --jobs orders several").Hinting("order each with a spawn of its own")
 	case f.stdin && f.jobs == "-":
 		return misuse("--jobs - and --stdin both read standard input").Hinting("put the jobs into a file, or name files with stdin_file in them")
 	}

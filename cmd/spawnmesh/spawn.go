@@ -30,6 +30,10 @@ type spawnFlags struct {
 	stdin        bool
 	profile      string
 	input        string // what --stdin has brought
+	with         []string
+	dirty        bool
+	beside       bool        // what has no room in the order may be sent to the hub before
+	large        []largeFile // of files
 	timeout      days
 	estimate     days
 	backoff      days
@@ -58,8 +62,13 @@ timed out. An interrupt detaches (130); the agent goes on. An order that the hub
 does not take ends with 6, too, as while it is frozen (FROZEN).
 
 Files, standard input and values of variables come with the order, encrypted for the
-spoke, and have 96 KiB together. The policy of the spoke allows files and standard
-input, or not. Files go into a fresh directory only, so not with --dir.
+spoke, and have 96 KiB together. A file that has no room there is sent to the hub
+first, in clear, and so is what --with names: the repository that PATH is in, with
+the history of the commit REF (default: HEAD), or a plain directory. The first is the
+agent's directory, a branch of git spawnmesh/ID; others are below it by their names.
+--dirty adds what is not committed, without ignored files. The policy of the spoke
+allows files and standard input, and inputs up to a size, or not. All of these go into
+a fresh directory only, so not with --dir.
 
 With --jobs all jobs of a file are checked, and that their spokes are there; then
 they are ordered, a few at a time. A document of it is a job, whose fields are argv
@@ -70,6 +79,7 @@ same line again orders only what is missing. The exit code is the highest of all
 		Example: `  spawnmesh spawn --spoke attic -- go test ./...
   spawnmesh spawn --any --capability gpu --timeout 2h --follow -- ./train.sh
   spawnmesh spawn --file train.sh:train.sh --file x.conf:etc/x.conf -- ./train.sh
+  spawnmesh spawn --spoke attic --with . --dirty --wait -- ./fix.sh
   git diff | spawnmesh run --spoke attic --stdin -- wc -l
   spawnmesh spawn -f jobs.yaml --idempotency-key nightly-2026-11-26 --wait
   spawnmesh spawn --spoke attic --wait -o json -- sh -c 'echo hi; exit 3'`,
@@ -80,6 +90,8 @@ same line again orders only what is missing. The exit code is the highest of all
 	fl.SetInterspersed(false)
 	f.fields(fl)
 	fl.BoolVar(&f.stdin, "stdin", false, "the agent reads standard input from here, which is read to its end first")
+	fl.StringArrayVar(&f.with, "with", nil, "send the repository or directory PATH, of a repository the commit REF (`PATH[@REF]`, repeatable)")
+	fl.BoolVar(&f.dirty, "dirty", false, "send what is not committed in the repositories of --with, too")
 	fl.StringVar(&f.req.ID, "id", "", "give the agent this `UUID`, version 7 or 4 (default: a new one)")
 	fl.BoolVar(&f.wait, "wait", false, "wait for the result; the exit code tells it")
 	fl.BoolVar(&f.follow, "follow", false, "show the agent's output, and wait for the result")
@@ -147,7 +159,7 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	f.input = input
+	f.input, f.beside = input, true
 	f.req.Spawn.Argv = args
 	notes, err := until(c.Context(), f.complete)
 	if err != nil {
@@ -158,6 +170,9 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 	}
 	client, err := a.client()
 	if err != nil {
+		return err
+	}
+	if err := a.sendInputs(c.Context(), client, &f); err != nil {
 		return err
 	}
 	return a.order(c.Context(), client, &job{spawnFlags: f})

@@ -139,6 +139,8 @@ git init -q nested; echo n > nested/n; git init -q born; git -C born commit -q -
 	in, text := bundle(t, dir, "", true)
 	require.Equal(t, "100644 .gitignore\n100644 a\n100644 deep/er/new\n120000 link\n100644 \"n\\nl\"\n100644 staged\n100755 tool", files(t, text, in.Tip))
 	require.Equal(t, clean.Tip, in.Origin)
+	require.Zero(t, clean.Changed)
+	require.Equal(t, 7, in.Changed, "and one is gone")
 	require.ElementsMatch(t, []string{"nested", "born"}, in.Without)
 	again, same := bundle(t, dir, "", true)
 	require.Equal(t, in, again)

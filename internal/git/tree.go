@@ -17,6 +17,7 @@ type Input struct {
 	Tip     string   // the commit that an agent begins with
 	Origin  string   // the last commit of it that the repository has: Tip, or what the uncommitted files were put on; "" of none
 	Size    int64    // bytes of the bundle
+	Changed int      // how many files Tip has otherwise than Origin, or does not have
 	Without []string // what is not in it: directories of submodules and of repositories within the tree; at most 1,000
 }
 
@@ -128,6 +129,9 @@ func (g *Git) uncommitted(ctx context.Context, r *Repository, c Call, in *Input)
 		return "", err
 	}
 	if r.Head == "" {
+		if err := g.count(ctx, c, in, "ls-tree", "-r", "-z", "--name-only", tree); err != nil {
+			return "", err
+		}
 		return g.commitTree(ctx, c, tree, "", "0 +0000")
 	}
 	was, err := run(nil, "rev-parse", r.Head+"^{tree}")
@@ -135,10 +139,19 @@ func (g *Git) uncommitted(ctx context.Context, r *Repository, c Call, in *Input)
 		return r.Head, err
 	}
 	date, err := run(nil, "show", "-s", "--format=%ct", r.Head)
+	if err == nil {
+		err = g.count(ctx, c, in, "diff-tree", "-r", "-z", "--name-only", was, tree)
+	}
 	if err != nil {
 		return "", err
 	}
 	return g.commitTree(ctx, c, tree, r.Head, date+" +0000")
+}
+
+// count notes how many files git names.
+func (g *Git) count(ctx context.Context, c Call, in *Input, args ...string) error {
+	c.Args, c.In, c.Out = args, nil, &records{each: func([]byte) { in.Changed++ }}
+	return g.Run(ctx, c)
 }
 
 // untracked lists files that "git add --all" would add, each with a zero byte behind it. It would add repositories within the tree as

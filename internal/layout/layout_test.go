@@ -57,7 +57,7 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/instance internal/listener internal/node internal/token internal/tracing signing spoke spoke/acp spoke/door spoke/policy spoke/runtime spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/git internal/instance internal/listener internal/node internal/tartree internal/token internal/tracing signing spoke spoke/acp spoke/door spoke/policy spoke/runtime spoke/supervisor store store/backlog store/postgres",
 	"scripts/acpgen":   "",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
