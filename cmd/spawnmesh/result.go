@@ -38,15 +38,14 @@ JSON is not_ready.`,
 
 // printResult shows a result. What has none yet is an error.
 func (a *app) printResult(v api.TaskResult) error {
-	ready := v.ResultState == api.TaskResultResultStateReady
 	var err error
 	switch {
 	case !a.forPeople():
 		err = a.print(v, []any{v}, table{names: []string{v.ID}})
-	case ready:
+	case v.ResultState == ready:
 		err = a.align(resultPairs(v), 0)
 	}
-	if err == nil && !ready {
+	if err == nil && v.ResultState != ready {
 		err = commands.Refuse(commands.NoResult, "agent %s has no result yet: it is %s", v.ShortID, v.State).Hinting("to wait for its end").Running("logs", v.ShortID, "--follow")
 	}
 	return err

@@ -106,10 +106,7 @@ func (c *Client) Stream(resp *http.Response, err error, each func(json.RawMessag
 		return err
 	}
 	defer resp.Body.Close()
-	body := io.Reader(resp.Body)
-	if b, ok := body.(*bounded); ok { // each event is, and there may be any number of them
-		body = b.ReadCloser
-	}
+	body := endless(resp) // each event is bounded, and there may be any number of them
 	path := resp.Request.URL.Path
 	for e, err := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
 		switch {
@@ -123,6 +120,22 @@ func (c *Client) Stream(resp *http.Response, err error, each func(json.RawMessag
 		}
 	}
 	return c.broken(http.MethodGet, path, io.ErrUnexpectedEOF)
+}
+
+// Content returns the bytes of an answer of any length, which are closed by who reads them. It takes what a request of [Client.API] returns.
+func (c *Client) Content(resp *http.Response, err error) (io.ReadCloser, error) {
+	if err != nil {
+		return nil, err
+	}
+	return endless(resp), nil
+}
+
+// endless is the body of an answer without its bound.
+func endless(resp *http.Response) io.ReadCloser {
+	if b, ok := resp.Body.(*bounded); ok {
+		return b.ReadCloser
+	}
+	return resp.Body
 }
 
 // maxEvent bounds a server-sent event: a piece of output in base64.

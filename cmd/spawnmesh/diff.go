@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spawnmesh/spawnmesh/internal/git"
+)
+
+func (a *app) diffCommand() *cobra.Command {
+	var repo string
+	c := &cobra.Command{
+		Use: "diff ID", Short: "Show what an agent has changed, before it is fetched", Args: cobra.ExactArgs(1),
+		Long: `Show what an agent has changed: the difference between the last commit that you have,
+and all that is in what it has left. What --dirty has sent is part of it. The
+repository that the order was made from is read, and nothing in it is changed.
+
+On a terminal control characters of what the agent has written are dots; a file or a
+pipe gets the bytes as they are, for git apply.`,
+		Example: "  spawnmesh diff k7f3m2qp\n  spawnmesh diff k7f3m2qp --repo ~/src/project | git apply",
+		RunE:    func(c *cobra.Command, args []string) error { return a.diff(c.Context(), args[0], repo) },
+	}
+	c.Flags().StringVar(&repo, "repo", ".", "the repository is `REPO`")
+	return c
+}
+
+func (a *app) diff(ctx context.Context, id, repo string) error {
+	g, _, err := repositoryAt(ctx, "--repo", repo)
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	w, err := a.workOf(ctx, c, id, false)
+	if err != nil {
+		return err
+	}
+	defer w.file.Close()
+	write := func(to io.Writer) error {
+		b := w.Bundle
+		return notRead(ctx, g.Diff(ctx, repo, []io.Reader{w.file}, b.Size, b.Base, b.Tip, to), "--repo")
+	}
+	if a.forPeople() && !terminal(a.out) {
+		return write(a.out)
+	}
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
+		return err
+	}
+	if a.forPeople() {
+		return a.showText(text.String())
+	}
+	v := struct {
+		ID   string `json:"id"`
+		Base string `json:"base"`
+		Tip  string `json:"tip"`
+		Diff string `json:"diff"`
+	}{w.ID, w.Bundle.Base, w.Bundle.Tip, text.String()}
+	return a.print(v, []any{v}, table{names: []string{git.Branches + w.ID}})
+}
+
+// showText shows a text of others on the terminal, through the pager where it is longer.
+func (a *app) showText(text string) error {
+	text = new(screen).show(text)
+	if command := a.pager(strings.Count(text, "\n")); command != "" {
+		return a.page(command, []byte(text))
+	}
+	_, err := io.WriteString(a.out, text)
+	return err
+}
