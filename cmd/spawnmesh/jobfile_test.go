@@ -273,7 +273,7 @@ func TestTheSchemaOfJobs(t *testing.T) {
 	require.NoError(t, json.Unmarshal(published, &s))
 
 	c := (&app{}).spawnCommand()
-	notInFiles := []string{"id", "stdin", "wait", "follow", "wait-timeout", "jobs", "schema"}
+	notInFiles := []string{"id", "stdin", "with", "dirty", "wait", "follow", "wait-timeout", "jobs", "schema"}
 	flags := 0
 	c.Flags().VisitAll(func(flag *pflag.Flag) {
 		if _, there := s.Defs.Job.Properties[fieldName(flag)]; !there {
