@@ -16,10 +16,11 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/control"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
 // Bytes are sent before their order, as they are and of any length; what is no such body is refused, and so is an order
-// of bytes that the hub does not have, and one for a spoke that fetches none.
+// of bytes that the hub does not have, and one for a spoke whose policy takes none.
 func TestInputsAreSentBeforeTheirOrder(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Plan{}.Start(t, "attic")
@@ -46,7 +47,12 @@ func TestInputsAreSentBeforeTheirOrder(t *testing.T) {
 	r := hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"},
 		Inputs: []commands.Input{{Kind: commands.InputFile, Blob: commands.Blob{Digest: b.Digest, Size: b.Size}, Path: "in/data"}}}}
 	require.Equal(t, r.Spawn, hub.RequestOf(r.Revealed()).Spawn, "all of it is sent")
-	err = m.Hub.Ask(t, "POST", "/api/v1/tasks", r.Revealed(), nil)
+	require.NoError(t, os.WriteFile(policy.File(m.Spokes["attic"].Dir), []byte(strings.Replace(meshtest.Loose(policy.Presets["open"]), "max_input_bytes: 1GiB", "max_input_bytes: 0", 1)), 0o600))
+	m.Spokes["attic"].Do(t, "POST", "/api/v1/policy/reload", nil, nil)
+	meshtest.Await(t, "the hub knows that it takes none", func() bool {
+		err = m.Hub.Ask(t, "POST", "/api/v1/tasks", r.Revealed(), nil)
+		return err != nil
+	})
 	require.Equal(t, commands.Capability, commands.CodeOf(err))
 	require.ErrorContains(t, err, "spoke attic takes no inputs of an order")
 }
