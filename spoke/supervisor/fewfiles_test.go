@@ -55,6 +55,8 @@ func TestAnEndIsNotProvenWhereAMarkerCannotBeRead(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, a.Close())
 		child, known := escaped(t, dir, file), Known{Marker: a.Marker(), Began: true}
+		// It dies with its shim, but not at once; until then its child is known by descent, and asked for nothing.
+		eventually(t, "the end of the agent", func() bool { return !alive(a.Pid()) })
 		readable := unreadable(t, child, "environ")
 
 		gone := CheckGone(dir, known)
