@@ -47,6 +47,16 @@ func Clean(s string, limit int) string {
 	return s
 }
 
+// CleanLine is Clean for a text of one line: control characters become blanks.
+func CleanLine(s string, limit int) string {
+	return Clean(strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s), limit)
+}
+
 // OneLine is a text of somebody else in one line: it may not look like lines of ours.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/crash"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/spoke/worktree"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
@@ -46,7 +47,7 @@ func (s *Spoke) addWork(ctx context.Context, r *run, at time.Time, e *backlog.En
 		}
 		if time.Since(began) > s.left.patience() && ctx.Err() == nil {
 			s.Log.ErrorContext(ctx, "what an agent has left in its working tree cannot be collected; its end is told without, and the tree stays", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
-			e.Kept = commands.Clean("all of it: it could not be collected: "+err.Error(), commands.MaxKept)
+			e.Kept = commands.CleanLine("all of it: it could not be collected: "+err.Error(), commands.MaxKept)
 			return nil
 		}
 		if !r.rest(ctx, pause) {
@@ -66,11 +67,14 @@ func (r *run) placedAt() time.Time {
 
 // collect takes what an attempt has left: its commits, and on top of them what it did not commit. It may be repeated, and comes to the same.
 func (s *Spoke) collect(ctx context.Context, r *run, at time.Time) (*commands.Bundle, string, error) {
+	if s.git == nil {
+		return nil, "", errNoGit
+	}
 	repo, err := worktree.Open(ctx, s.git, s.repoDir(r.fence.Task))
 	if err != nil {
 		return nil, "", err
 	}
-	tip, err := s.takeCommits(ctx, r, repo)
+	tip, lost, err := s.takeCommits(ctx, r, repo)
 	if err != nil {
 		return nil, "", err
 	}
@@ -90,33 +94,32 @@ func (s *Spoke) collect(ctx context.Context, r *run, at time.Time) (*commands.Bu
 		b.Left = left.Made
 	}
 	others, untold := worktree.Others(r.own().Work, r.fence.Task)
-	return b, keptOf(left, others, untold), err
+	return b, keptOf(left, others, errors.Join(lost, untold)), err
 }
 
 // takeCommits takes the commits that an agent has made itself, and returns the last one. What its .git has become is no fault: what the
-// files are is taken all the same.
-func (s *Spoke) takeCommits(ctx context.Context, r *run, repo *worktree.Repo) (tip string, err error) {
+// files are is taken all the same, and lost says why the commits are not.
+func (s *Spoke) takeCommits(ctx context.Context, r *run, repo *worktree.Repo) (tip string, lost, err error) {
 	base := repo.Latest()
 	out := filepath.Join(r.own().Temp, "spawnmesh-commits")
 	if err := os.RemoveAll(out); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	_, most := s.room()
 	err = s.runConfined(ctx, r, worktree.CollectCommand(s.git, r.own().Work, out, base), commitsWithin)
 	if err == nil {
 		tip, err = repo.ImportCommits(ctx, out, base, most)
 	}
-	if err == nil {
-		return tip, os.RemoveAll(out)
-	}
-	if ctx.Err() != nil || errors.Is(err, errLeft) {
-		return "", err
-	}
-	if strings.Contains(err.Error(), "Refusing to create empty bundle") { // it has made none
-		return base, nil
+	switch {
+	case err == nil:
+		return tip, nil, os.RemoveAll(out)
+	case ctx.Err() != nil, errors.Is(err, errLeft), hostfault.Is(err):
+		return "", nil, err
+	case strings.Contains(err.Error(), "Refusing to create empty bundle"): // it has made none
+		return base, nil, nil
 	}
 	s.Log.InfoContext(ctx, "an agent has left no commits of its own that can be taken; its files are", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
-	return base, nil
+	return base, fmt.Errorf("commits of its own: %w", err), nil
 }
 
 // bundle makes a blob of the commits that the sender of the order does not have, nil where there are none.
@@ -157,9 +160,9 @@ func keptOf(left worktree.Left, others int, untold error) string {
 		list = append(list, fmt.Sprintf("branches, tags and stashes of its own: %d", others))
 	}
 	if untold != nil {
-		list = append(list, "its .git cannot be looked at: "+untold.Error())
+		list = append(list, untold.Error())
 	}
-	return commands.Clean(strings.Join(list, "; "), commands.MaxKept)
+	return commands.CleanLine(strings.Join(list, "; "), commands.MaxKept)
 }
 
 // collectedNote is the file among an attempt's control files that says that its end is recorded with all that it has left: its working tree

@@ -23,8 +23,8 @@ const confinedDir = "collect"
 const confinedOutput = 64 << 10
 
 // runConfined runs a program on what an agent has left, once that is over, as the agent was confined: with its user, in its
-// directories, with nothing of the host beyond what every agent may read, and without the network. Whatever the agent has put
-// there to be executed gets no further than the agent. The error says what the program has said where it did not end with exit
+// directories, with nothing of the host beyond what every agent may read, and no port to connect to where its level restricts those. Whatever
+// the agent has put there to be executed gets no further than the agent. The error says what the program has said where it did not end with exit
 // code 0. Where ctx ends first, or r is left, the program ends when its time is over.
 func (s *Spoke) runConfined(ctx context.Context, r *run, argv []string, within time.Duration) error {
 	dir := filepath.Join(r.dir, confinedDir)
@@ -55,6 +55,9 @@ func (s *Spoke) runConfined(ctx context.Context, r *run, argv []string, within t
 	}
 }
 
+// quietGit keeps git from fetching what a repository lacks, by whatever program that names, and from the configuration of users.
+var quietGit = []string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"}
+
 // errLeft says that this process stops, and the next one does it.
 var errLeft = errors.New("this process stops")
 
@@ -62,7 +65,7 @@ func (s *Spoke) confinedSpec(r *run, argv []string, within time.Duration) (super
 	rules, own := s.Policy.Now(), r.own()
 	spec := supervisor.Spec{
 		Argv: argv, Dir: own.Work,
-		Env:     []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + own.Home, "TMPDIR=" + own.Temp, "LC_ALL=C"},
+		Env:     append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + own.Home, "TMPDIR=" + own.Temp, "LC_ALL=C"}, quietGit...),
 		Timeout: within, Deadline: supervisor.Boottime().Add(within), Grace: time.Second,
 		OutputCap: confinedOutput, Limits: limitsOf(rules), Counted: r.counted(),
 	}

@@ -377,7 +377,7 @@ var writing = map[string]func(s scene) storetest.Act{
 		}
 	},
 	"DB.WorkCame": func(s scene) storetest.Act {
-		s = s.met(store.Commands)
+		s.met(store.Commands)
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.WorkCame(ctx, s.Conn.ID, commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1})
 		}

@@ -143,7 +143,7 @@ func actsOf(failed, open string) []act {
 
 // What lines of acts do not have: commands that change nothing, or nothing that their answer alone tells; those that
 // run until they are stopped; and those whose tests are elsewhere, as a worker's.
-var noActs = regexp.MustCompile(`^$|^(api|bench|completion|config|conformance|context|demo|doctor|health|help|hub|spoke|version|worker|why|status|result|logs|agents|spokes|events|inbox|backup|restore|audit|workspace)( |$)` +
+var noActs = regexp.MustCompile(`^$|^(api|bench|completion|config|conformance|context|demo|doctor|health|help|hub|spoke|version|worker|why|status|result|fetch|diff|logs|agents|spokes|events|inbox|backup|restore|audit|workspace)( |$)` +
 	`|^(\S+ )?(list|show|stats|fires|deliveries)$|^backlog (why|audit|grant verify)$`)
 
 // actsElsewhere are acts whose lines need more than a hub with a spoke has: the verbs of a task say all the same (sayTask).

@@ -27,8 +27,8 @@ Its bytes are compared with the digest in the result, which the spoke has signed
 each object is checked. The agent may be anybody's program: look at what it has done
 before you run it.
 
-While the agent has not ended, or its spoke has not brought its work yet, the exit code
-is 12; --wait waits for both.`,
+While the agent has not ended, or its spoke has not brought its work yet, the exit
+code is 12; --wait waits for both.`,
 		Example: "  spawnmesh fetch k7f3m2qp\n  spawnmesh fetch k7f3m2qp --wait --into ~/src/project && git log -p ..spawnmesh/ID",
 		RunE:    func(c *cobra.Command, args []string) error { return a.fetch(c.Context(), args[0], into, wait) },
 	}

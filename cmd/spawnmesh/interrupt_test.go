@@ -79,7 +79,6 @@ func TestWhatIsReadHasABound(t *testing.T) {
 		"backlog complete A1 --result @" + large:             "reading --result: " + large + " has more than 64 KiB",
 		"spoke join --token-file " + large:                   "reading --token-file: " + large + " has more than 8 KiB",
 		"spawn --secret X=@" + large + " -- a":               "reading --secret X: " + large + " has more than 64 KiB",
-		"spawn --file " + large + ":x -- a":                  "has more than 96 KiB",
 		"run --stdin-file " + large + " -- a":                "reading --stdin-file: " + large + " has more than 96 KiB",
 		"backup " + dir + "/b --passphrase-file " + large:    "reading --passphrase-file: " + large + " has more than 4 KiB",
 		"restore " + dir + " --identity " + large:            "reading --identity: " + large + " has more than 64 KiB",

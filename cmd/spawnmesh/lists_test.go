@@ -37,14 +37,20 @@ func listCommands() (list []string) {
 // Whatever is listed, a program reads it line by line, one object each.
 func TestEveryListIsALineForEach(t *testing.T) {
 	t.Parallel()
-	h := hand{t: t, dir: startMesh(t).Hub.Dir, env: []string{"XDG_CONFIG_HOME=" + t.TempDir()}}
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir, env: []string{"XDG_CONFIG_HOME=" + t.TempDir()}}
+	onSpoke := []string{"--data-dir", m.Spokes["attic"].Dir}
 	oneOfEach(t, h)
+	h.do(append([]string{"spoke", "profiles", "add", "shell"}, onSpoke...)...)
 	all := listCommands()
 	require.Subset(t, all, []string{"agents", "audit list", "backlog list", "budget list", "connections list", "context list", "freeze list", "invite list", "keys list", "lane list", "quota list", "retention", "schedule list", "token list", "webhook list"})
 	for _, list := range all {
 		args := strings.Fields(list)
 		if slices.Contains(args, "audit") {
 			args = append(args, "--limit", "5") // it may grow meanwhile
+		}
+		if args[0] == "spoke" {
+			args = append(args, onSpoke...)
 		}
 
 		names, lines := h.do(append(args, "-o", "name")...), h.do(append(args, "-o", "ndjson")...)

@@ -38,7 +38,7 @@ func TestExplainSaysWhatIsDecidedAndWhatItReaches(t *testing.T) {
 
 	require.Zero(t, allowed.code, allowed.err)
 	require.Regexp(t, "^allowed\nby line 4: echo \\* done\nstarts: /\\S+/echo\n"+unlooked+"files: its own directories, and the system.s as any user; under Landlock, if this host has it, nothing else but", allowed.out)
-	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: SECRET\nfiles and standard input of an order: none\nvariables of every agent: HOME, LANG, PATH, TMPDIR, SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_SOCKET, SPAWNMESH_TASK, SPAWNMESH_TOKEN_FILE; SPAWNMESH_DEADLINE where its time is bounded, SPAWNMESH_CHECKPOINT where an attempt before has kept one, SPAWNMESH_SESSION where one has, TRACEPARENT where its order belongs to a trace\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n"+
+	require.Contains(t, allowed.out, "runs in: /srv/work\nvariables of an order: SECRET\nfiles and standard input of an order: none; inputs, fetched from its hub: none\nvariables of every agent: HOME, LANG, PATH, TMPDIR, SPAWNMESH_ATTEMPT, SPAWNMESH_MARKER, SPAWNMESH_SOCKET, SPAWNMESH_TASK, SPAWNMESH_TOKEN_FILE; SPAWNMESH_DEADLINE where its time is bounded, SPAWNMESH_CHECKPOINT where an attempt before has kept one, SPAWNMESH_SESSION where one has, TRACEPARENT where its order belongs to a trace\nvariables of the host: TOKEN\nsecrets: "+filepath.Join(dir, "echo.env")+"\ntime: 1h0m0s\n"+
 		"other limits: 1024 open files, which it may raise, 64GiB of disk in 4000000 files, 16MiB kept of each output stream\n")
 	require.NotContains(t, allowed.out, "shell")
 	require.Zero(t, refused.code)

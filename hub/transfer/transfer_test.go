@@ -236,8 +236,11 @@ func TestAnyoneMayAskAtOnce(t *testing.T) {
 	r.open(time.Millisecond)
 	text := some(1, 100_000)
 	var all sync.WaitGroup
-	for _, conn := range []string{"attic", "cellar", "barn"} {
+	conns := []string{"attic", "cellar", "barn"}
+	for _, conn := range conns {
 		r.put[name(conn, blob.Of(text))] = int64(len(text))
+	}
+	for _, conn := range conns {
 		all.Go(func() {
 			for at := 0; at < len(text); at += 1000 {
 				f := r.ask(conn, true, text, at, 1000)

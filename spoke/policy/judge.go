@@ -88,7 +88,7 @@ func (p *Policy) judgeCommand(s *commands.Spawn, n *Named) *commands.Refused {
 	}
 	if namesProfile(s.Argv) {
 		return commands.Refuse(commands.Policy, "there is no %s on this spoke, or more was named than the profile", commands.Clip(s.Argv[0])).
-			Hinting("its host can write it: spawnmesh spoke profiles add")
+			Hinting("its host can write it: spawnmesh spoke profiles add PRESET")
 	}
 	return commands.Refuse(commands.Policy, "command %q is not allowed on this spoke with these arguments", filepath.Base(s.Argv[0])).
 		Hinting("its host can allow it under commands in policy.yaml; on the host, spawnmesh spoke policy test says why")

@@ -523,7 +523,7 @@ func TestInputsOfAnOrderAreAllowedUpToALimit(t *testing.T) {
 		r := live.Now().Judge(order(1<<20, 1), nil)
 		require.Equal(t, commands.InputTooLarge, r.Code)
 		require.Contains(t, r.Hint, "max_input_bytes")
-		require.Contains(t, live.Now().Reach("/", order()).Words(), "inputs of an order, fetched from its hub: up to 1MiB together")
+		require.Contains(t, live.Now().Reach("/", order()).Words(), "files and standard input of an order: none; inputs, fetched from its hub: up to 1MiB together")
 		require.NotEmpty(t, live.Now().Shell(live.Now().Commands[0]), "what makes a program run what it finds")
 		_, err = live.Reload("")
 		require.NoError(t, err)
@@ -561,7 +561,7 @@ func TestFilesOfAnOrderAreAllowedByName(t *testing.T) {
 		require.Equal(t, commands.Policy, r.Code)
 		require.Contains(t, r.Hint, "inline_files: true")
 		require.Nil(t, with.Judge(&s, nil))
-		require.Contains(t, with.Reach("/", &s).Words(), "files and standard input of an order: any")
+		require.Contains(t, with.Reach("/", &s).Words(), "files and standard input of an order: any; inputs, fetched from its hub: none")
 	}
 	_, err = policy.Parse([]byte(rules + "capabilities: [inline-files]\n"))
 	require.ErrorContains(t, err, "is offered by itself; remove it here, and write inline_files: true")

@@ -16,8 +16,9 @@ import (
 
 // What is tried in vain before a blob is given up.
 const (
-	wholesMost  = 3 // times that all of it came, and was something else
-	missingMost = 8 // times that the hub did not have it
+	wholesMost  = 3  // times that all of it came, and was something else
+	missingMost = 8  // times that the hub did not have it
+	unnamedMost = 60 // times that the hub knew of no result that names it: a result may come later than what it names, by minutes at most
 )
 
 // A carrier carries one blob, alone.
@@ -92,9 +93,9 @@ func (c *carrier) hopeless(err error) bool {
 	case code == transport.BlobDamaged || errors.Is(err, blob.ErrDamaged):
 		c.wholes++
 		return c.wholes >= wholesMost
-	case code == transport.BlobNotFound && !c.Put: // what is brought may be there before the result that names it
+	case code == transport.BlobNotFound:
 		c.missing++
-		return c.missing >= missingMost
+		return c.missing >= missingMost && !c.Put || c.missing >= unnamedMost
 	case code == transport.BlobTooLarge || code == transport.BlobInvalid:
 		return true
 	}

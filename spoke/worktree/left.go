@@ -1,13 +1,11 @@
 package worktree
 
 import (
-	"bufio"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/internal/git"
 )
@@ -63,40 +61,89 @@ func (l Left) lost() (n int64) {
 	return n
 }
 
-// mostRefs bounds what is read of the names that an agent's .git has.
-const mostRefs = 1 << 20
+// Bounds of what is read of the names that an agent's .git has.
+const (
+	mostPacked = 1 << 20 // bytes of packed-refs
+	mostRefs   = 10_000
+	refsDepth  = 32
+)
+
+// errRefs says that the names in a .git cannot be told.
+var errRefs = errors.New("its branches cannot be told: its .git is none that git makes, or has too many")
 
 // Others counts the names of commits in an agent's .git besides its branch spawnmesh/NAME: what they name may be in no commit that came
-// back. They are read as data. An error says that it cannot be told.
+// back. They are read as data: no link is followed, and nothing but directories and packed-refs is opened. An error says that it cannot be told.
+// All processes of the attempt must have ended.
 func Others(work, name string) (n int, err error) {
-	root, err := os.OpenRoot(filepath.Join(work, ".git"))
+	root, err := os.OpenRoot(work)
 	if err != nil {
 		return 0, err
 	}
 	defer root.Close()
-	own := git.Branches + name
-	err = fs.WalkDir(root.FS(), "refs", func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && path != own {
+	entries := mostRefs
+	if n, err = countRefs(root, ".git/refs", git.Branches+name, refsDepth, &entries); err != nil {
+		return 0, err
+	}
+	packed, err := packedRefs(root, git.Branches+name)
+	if err != nil {
+		return 0, err
+	}
+	return n + packed, nil
+}
+
+// countRefs counts the files below a directory that is none by a link. It looks at so many entries.
+func countRefs(root *os.Root, dir, own string, depth int, entries *int) (n int, err error) {
+	for _, d := range []string{".git", dir} {
+		if info, err := root.Lstat(d); err != nil || !info.IsDir() || depth == 0 {
+			return 0, errors.Join(errRefs, err)
+		}
+	}
+	f, err := root.Open(dir)
+	if err != nil {
+		return 0, err
+	}
+	list, err := f.ReadDir(*entries + 1)
+	if *entries -= len(list); errors.Join(f.Close(), notEnd(err)) != nil || *entries < 0 {
+		return 0, errors.Join(errRefs, notEnd(err))
+	}
+	for _, e := range list {
+		path := dir + "/" + e.Name()
+		switch {
+		case e.IsDir():
+			var below int
+			if below, err = countRefs(root, path, own, depth-1, entries); err != nil {
+				return 0, err
+			}
+			n += below
+		case path != ".git/"+own:
 			n++
 		}
-		return err
-	})
-	if err != nil {
-		return 0, err
 	}
-	f, err := root.OpenFile("packed-refs", os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return n, nil
+}
+
+func notEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+func packedRefs(root *os.Root, own string) (n int, err error) {
+	const name = ".git/packed-refs"
+	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return n, nil
+		return 0, nil
 	}
+	if err != nil || !info.Mode().IsRegular() || info.Size() > mostPacked {
+		return 0, errors.Join(errRefs, err)
+	}
+	text, err := root.ReadFile(name)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > mostRefs {
-		return 0, errors.Join(errors.New("its packed-refs is no file of git"), err)
-	}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if id, ref, ok := strings.Cut(lines.Text(), " "); ok && git.IsID(id) && ref != own {
+	for line := range strings.Lines(string(text)) {
+		if id, ref, ok := strings.Cut(strings.TrimSpace(line), " "); ok && git.IsID(id) && ref != own {
 			n++
 		}
 	}
