@@ -106,7 +106,7 @@ func parsePattern(line string) (p pattern, ok bool) {
 		p.literal = line
 	} else if line[0] == '*' && len(line) > 1 && !special(line[1:]) {
 		p.suffix = line[1:]
-	} else if expr, ok := translate(line); ok {
+	} else if expr, ok := translatePath(line, p.anywhere); ok {
 		var err error
 		if p.re, err = regexp.Compile(`(?s)\A` + expr + `\z`); err != nil {
 			return p, false
@@ -129,6 +129,18 @@ func trimSpaces(line string) string {
 		end = min(i+1, len(line))
 	}
 	return line[:end]
+}
+
+// translatePath is translate for a pattern of paths, of which git compares what stands before the first special character by itself: for
+// the rest a pattern begins there, and "a**/b" matches "ab", too.
+func translatePath(line string, anywhere bool) (string, bool) {
+	begin := 0
+	if !anywhere {
+		begin = strings.IndexAny(line, `*?[\`)
+	}
+	before, _ := translate(line[:begin])
+	rest, ok := translate(line[begin:])
+	return before + rest, ok
 }
 
 // translate makes a regular expression of a pattern. A pattern without an end, as "[a", matches nothing.

@@ -148,7 +148,7 @@ func (k *task) compare(left worktree.Left) {
 	}
 	under := func(path string) bool {
 		for at := range told {
-			if path == at || strings.HasSuffix(at, "/") && strings.HasPrefix(path, at) {
+			if path == at || path+"/" == at || strings.HasSuffix(at, "/") && strings.HasPrefix(path, at) {
 				return told[at] != worktree.Rules && told[at] != worktree.Empty
 			}
 		}

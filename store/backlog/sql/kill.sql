@@ -21,7 +21,7 @@ FROM was WHERE task = $1 RETURNING paused, coalesce(conn::text, ''), NOT was.bef
 
 -- name: pending_kill
 SELECT l.attempt, l.epoch, coalesce(min(k.grace) FILTER (WHERE k.answered_at IS NULL), interval '10 seconds'), NOT is_kill(l.reason)
-FROM leases l LEFT JOIN kills k ON k.task = l.task AND k.conn = l.conn AND k.cancel <> 'after'
+FROM leases l LEFT JOIN LATERAL (SELECT task, conn, cancel, grace, answered_at FROM kills WHERE task = l.task OFFSET 0) AS k ON k.conn = l.conn AND k.cancel <> 'after'
 WHERE l.task = $1 AND (is_kill(l.reason) OR k.task IS NOT NULL) GROUP BY l.attempt, l.epoch, l.reason
 
 -- Of $3 it is known that they have started.
