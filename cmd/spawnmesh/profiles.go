@@ -153,7 +153,8 @@ func (a *app) profilesTestCommand() *cobra.Command {
 		Use: "test NAME", Short: "Start the coding agent of a profile, and say whether it could work", Args: cobra.ExactArgs(1),
 		Long: `Start the coding agent of a profile and say what it can do, and whether somebody is
 logged in. It begins a session and is given nothing to do. It runs as you, with your
-environment and unconfined: as an agent it has neither. Exit code 7 where it could not work.`,
+environment and unconfined: as an agent it has neither. Exit code 7 where it could
+not work.`,
 		Example: "  spawnmesh spoke profiles test claude",
 		RunE: func(c *cobra.Command, args []string) error {
 			v, err := a.profile(args[0])

@@ -67,8 +67,8 @@ first, in clear, and so is what --with names: the repository that PATH is in, wi
 the history of the commit REF (default: HEAD), or a plain directory. The first is the
 agent's directory, a branch of git spawnmesh/ID; others are below it by their names.
 --dirty adds what is not committed, without ignored files. The policy of the spoke
-allows files and standard input, and inputs up to a size, or not. All of these go into
-a fresh directory only, so not with --dir.
+allows files and standard input, and inputs up to a size, or not. All of these go
+into a fresh directory only, so not with --dir.
 
 With --jobs all jobs of a file are checked, and that their spokes are there; then
 they are ordered, a few at a time. A document of it is a job, whose fields are argv

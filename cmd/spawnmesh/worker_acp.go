@@ -37,15 +37,15 @@ func (w *worker) acpCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "acp [flags] -- AGENT [ARG...]", Short: "Have a coding agent do the task that is its prompt", Args: cobra.MinimumNArgs(1),
 		Long: `Have a coding agent that speaks the Agent Client Protocol do the task that is its
-prompt, in the working directory. This is what a spoke runs for such agents: it starts
-AGENT and tells the spoke its plan as progress, keeps its session for the next
+prompt, in the working directory. This is what a spoke runs for such agents: it
+starts AGENT and tells the spoke its plan as progress, keeps its session for the next
 attempt, asks people where it wants to be allowed something, and says how it ended.
 What the agent says and does is printed.
 
 The prompt is --prompt, --prompt-file, the file that SPAWNMESH_PROMPT_FILE names, or
 standard input. Which tools the agent may use say --allow, --deny and --ask by their
-kinds: read, edit, delete, move, search, execute, think, fetch, switch_mode, other, or
-* for all that are not named. A person is asked for what no rule names.
+kinds: read, edit, delete, move, search, execute, think, fetch, switch_mode, other,
+or * for all that are not named. A person is asked for what no rule names.
 
 Exit codes: 0 it has ended its turn; 1 it has failed; 69 it is not logged in, or not
 installed; 75 it has met a limit of its provider; 76 it does not speak the protocol.`,
