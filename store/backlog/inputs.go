@@ -71,9 +71,13 @@ func holdInputs(ctx context.Context, tx *store.Tx, conns []string) error {
 }
 
 // Wanted returns up to limit blobs that are to be fetched, those of the oldest tasks first. Tasks that are paused want none.
-func (b *Backlog) Wanted(ctx context.Context, limit int) (list []Wanted, err error) {
-	err = b.db.Read(ctx, "looking for inputs to fetch", func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, statement("wanted_inputs"), limit)
+func (b *Backlog) Wanted(ctx context.Context, limit int) ([]Wanted, error) {
+	return b.toCarry(ctx, "looking for inputs to fetch", statement("wanted_inputs"), limit)
+}
+
+func (b *Backlog) toCarry(ctx context.Context, what, query string, limit int) (list []Wanted, err error) {
+	err = b.db.Read(ctx, what, func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, query, limit)
 		if err != nil {
 			return err
 		}

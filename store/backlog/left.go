@@ -3,25 +3,14 @@ package backlog
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // Due returns up to limit blobs that tasks have left and that are to be brought to the hubs that asked for them, those of the oldest tasks first.
-func (b *Backlog) Due(ctx context.Context, limit int) (list []Wanted, err error) {
-	err = b.db.Read(ctx, "looking for what is to be brought", func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, statement("left_due"), limit)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (w Wanted, err error) {
-			return w, row.Scan(&w.Conn, &w.Digest, &w.Size)
-		})
-		return err
-	})
-	return list, err
+func (b *Backlog) Due(ctx context.Context, limit int) ([]Wanted, error) {
+	return b.toCarry(ctx, "looking for what is to be brought", statement("left_due"), limit)
 }
 
 // Brought notes that the hub of a connection holds what tasks have left, or that it does not take it. It returns whose that is; a second time nobody's.
