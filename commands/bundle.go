@@ -26,6 +26,20 @@ func (b *Bundle) check() error {
 	return b.Validate()
 }
 
+// Answers checks that b is of the work that an order was for: it builds on the commit that its sender has. Whoever shows what an agent has
+// changed, or takes it, demands this first: a spoke that chose the commit could have its own shown as what was there before. The error is a
+// [*Refused].
+func (b *Bundle) Answers(s *Spawn) error {
+	in := s.Tree()
+	switch {
+	case in == nil:
+		return Refuse(Conflict, "the order had no working tree of git, and the result says that commits were left in it").Hinting("ask the host of the spoke")
+	case b.Base != in.Base():
+		return Refuse(Conflict, "the order was for work on commit %s, and the result is work on %s", in.Base(), Clip(b.Base)).Hinting("do not take it; ask the host of the spoke")
+	}
+	return nil
+}
+
 // checkWork checks what a result says of the files that the agent has left.
 func (b *Result) checkWork() error {
 	if err := b.Bundle.check(); err != nil {

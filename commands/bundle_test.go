@@ -34,3 +34,27 @@ func TestTheBundleOfAResult(t *testing.T) {
 	require.Error(t, (&Result{Kept: strings.Repeat("x", MaxKept+1)}).checkWork())
 	require.Error(t, (&Result{Kept: "two\nlines"}).checkWork())
 }
+
+// What a result says was left builds on the commit that its order says, and on no other.
+func TestABundleAnswersItsOrder(t *testing.T) {
+	t.Parallel()
+	tip, origin := strings.Repeat("1", 40), strings.Repeat("2", 40)
+	clean, dirty := Input{Kind: InputGit, Tip: tip}, Input{Kind: InputGit, Tip: tip, Origin: origin}
+	beside := Input{Kind: InputGit, Tip: tip, Path: "lib"}
+	for _, tt := range []struct {
+		inputs []Input
+		base   string
+		ok     bool
+	}{
+		{[]Input{clean}, tip, true},
+		{[]Input{beside, dirty}, origin, true},
+		{[]Input{dirty}, tip, false},
+		{[]Input{clean}, origin, false},
+		{[]Input{beside}, tip, false},
+		{nil, tip, false},
+	} {
+		err := (&Bundle{Base: tt.base}).Answers(&Spawn{Inputs: tt.inputs})
+		require.Equal(t, tt.ok, err == nil, "%v", tt)
+		require.True(t, tt.ok || CodeOf(err) == Conflict, "%v", err)
+	}
+}

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -28,7 +29,9 @@ type Input struct {
 	Blob
 	Path string `json:"path,omitempty"` // below the directory; "" = it is the directory
 	Tip  string `json:"tip,omitempty"`  // of a bundle: the commit that is checked out
-	Exec bool   `json:"exec,omitempty"` // of a file: it can be executed
+	// Of a bundle: the last commit of Tip that the sender has, and what is left by the agent builds on; "" = Tip.
+	Origin string `json:"origin,omitempty"`
+	Exec   bool   `json:"exec,omitempty"` // of a file: it can be executed
 }
 
 // The kinds of an input.
@@ -37,6 +40,19 @@ const (
 	InputTar  = "tar"  // a directory
 	InputFile = "file" // one file
 )
+
+// Base is the commit that what an agent leaves in this input has to build on.
+func (in Input) Base() string { return cmp.Or(in.Origin, in.Tip) }
+
+// Tree is the input of s that is the working tree of its agent, nil where there is none: what is left in that comes back.
+func (s *Spawn) Tree() *Input {
+	for i, in := range s.Inputs {
+		if in.Kind == InputGit && in.Path == "" {
+			return &s.Inputs[i]
+		}
+	}
+	return nil
+}
 
 var (
 	blobForm   = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
@@ -108,8 +124,10 @@ func (in Input) check() error {
 		return Refuse(Validation, "an input of kind %q is not known; there are git, tar and file", Clip(in.Kind))
 	case in.Kind == InputGit && !commitForm.MatchString(in.Tip):
 		return Refuse(Validation, "the tip %q of an input is no commit: it is 40 or 64 hex digits in lower case", Clip(in.Tip))
-	case in.Kind != InputGit && in.Tip != "":
-		return Refuse(Validation, "an input of kind %s has no tip", in.Kind)
+	case in.Kind == InputGit && (!commitForm.MatchString(in.Base()) || len(in.Base()) != len(in.Tip)):
+		return Refuse(Validation, "the origin %q of an input is no commit as its tip is one: it is %d hex digits in lower case", Clip(in.Origin), len(in.Tip))
+	case in.Kind != InputGit && in.Tip+in.Origin != "":
+		return Refuse(Validation, "an input of kind %s has no tip and no origin", in.Kind)
 	case in.Exec && in.Kind != InputFile:
 		return Refuse(Validation, "an input of kind %s cannot be executed", in.Kind)
 	case in.Path == "" && directory:

@@ -56,7 +56,7 @@ func (r SpawnRequest) Revealed() api.NewTask {
 		v.Stdin = []byte(next())
 	}
 	for _, in := range s.Inputs {
-		v.Inputs = append(v.Inputs, api.Input{Kind: api.InputKind(in.Kind), Digest: in.Digest, Size: in.Size, Path: in.Path, Tip: in.Tip, Exec: in.Exec})
+		v.Inputs = append(v.Inputs, api.Input{Kind: api.InputKind(in.Kind), Digest: in.Digest, Size: in.Size, Path: in.Path, Tip: in.Tip, Origin: in.Origin, Exec: in.Exec})
 	}
 	return v
 }
@@ -75,7 +75,7 @@ func RequestOf(v api.NewTask) SpawnRequest {
 		r.Values = append(r.Values, commands.NewSecret(string(v.Stdin)))
 	}
 	for _, in := range v.Inputs {
-		r.Spawn.Inputs = append(r.Spawn.Inputs, commands.Input{Kind: string(in.Kind), Blob: commands.Blob{Digest: in.Digest, Size: in.Size}, Path: in.Path, Tip: in.Tip, Exec: in.Exec})
+		r.Spawn.Inputs = append(r.Spawn.Inputs, commands.Input{Kind: string(in.Kind), Blob: commands.Blob{Digest: in.Digest, Size: in.Size}, Path: in.Path, Tip: in.Tip, Origin: in.Origin, Exec: in.Exec})
 	}
 	return r
 }

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/blob"
@@ -23,6 +24,13 @@ func (h *Hub) Work(ctx context.Context, text string) (b commands.Bundle, bytes *
 	case !ok || r.Bundle == nil:
 		return b, nil, commands.Refuse(commands.NotFound, "agent %s has left no commits", commands.ShortID(a.Task)).
 			Hinting("what it has left comes back where its order had a working tree of git: spawn --with")
+	}
+	var order commands.Spawn
+	if err := json.Unmarshal(a.Spec, &order); err != nil { // this hub wrote it
+		return b, nil, err
+	}
+	if err := r.Bundle.Answers(&order); err != nil {
+		return b, nil, err
 	}
 	here, err := h.DB.WorkHere(ctx, a.Task, r.Bundle.Blob)
 	if err == nil && !here {

@@ -37,7 +37,7 @@ func (s *Spoke) addWork(ctx context.Context, r *run, at time.Time, e *backlog.En
 	if err != nil {
 		return err
 	}
-	if tree(&order) == nil {
+	if order.Tree() == nil {
 		return nil
 	}
 	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {

@@ -25,16 +25,6 @@ const reposDir = "repos"
 
 func (s *Spoke) repoDir(task string) string { return filepath.Join(s.Dir, reposDir, task) }
 
-// tree is the input of an order that is the working tree of its agent, nil where there is none: what is left in that comes back.
-func tree(spec *commands.Spawn) *commands.Input {
-	for i, in := range spec.Inputs {
-		if in.Kind == commands.InputGit && in.Path == "" {
-			return &spec.Inputs[i]
-		}
-	}
-	return nil
-}
-
 // bringInputs places the inputs of an attempt, which may take longer than its lease: it returns until when that lasts afterwards. It ends when
 // the attempt is not this process's any more.
 func (s *Spoke) bringInputs(ctx context.Context, r *run) (supervisor.Instant, error) {
@@ -168,7 +158,7 @@ func (s *Spoke) placeTree(ctx context.Context, r *run, in *commands.Input, bundl
 	if s.git == nil {
 		return errNoGit
 	}
-	repo, err := worktree.Create(ctx, s.git, name, bundle, in.Tip, in.Size)
+	repo, err := worktree.Create(ctx, s.git, name, bundle, worktree.Input{Tip: in.Tip, Origin: in.Base(), Most: in.Size})
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (o operator) input(m *meshtest.Mesh) commands.Input {
 	require.NoError(o.t, err)
 	sent, err := control.Answer(control.NewClient(m.Hub.Dir).API().PutBlobWithBodyWithResponse(o.t.Context(), "application/octet-stream", &bundle))
 	require.NoError(o.t, err)
-	return commands.Input{Kind: commands.InputGit, Blob: commands.Blob{Digest: sent.Digest, Size: sent.Size}, Tip: in.Tip}
+	return commands.Input{Kind: commands.InputGit, Blob: commands.Blob{Digest: sent.Digest, Size: sent.Size}, Tip: in.Tip, Origin: in.Origin}
 }
 
 // takes imports what an agent has left, once it is at the hub.
@@ -66,7 +66,7 @@ func (o operator) takes(m *meshtest.Mesh, task string) *commands.Bundle {
 			require.Equal(o.t, commands.NoResult, commands.CodeOf(err), "%v", err)
 			return false
 		}
-		done, err := o.git.Import(o.t.Context(), o.dir, bytes.NewReader(got.Body), r.Bundle.Size, git.Branches+task)
+		done, err := o.git.Import(o.t.Context(), o.dir, git.Work{Bundle: bytes.NewReader(got.Body), Most: r.Bundle.Size, Branch: git.Branches + task, Base: r.Bundle.Base, Tip: r.Bundle.Tip})
 		require.NoError(o.t, err)
 		require.Equal(o.t, r.Bundle.Tip, done.Tip)
 		return true
@@ -97,6 +97,27 @@ func TestWorkGoesThereAndComesBack(t *testing.T) {
 	require.NotContains(t, o.sh(`git ls-tree -r --name-only spawnmesh/`+task), "x.o")
 	require.Equal(t, "changed\n", o.sh(`cat a`), "the operator's own files stay as they are")
 	m.Check(t)
+}
+
+// A spoke that has its work shown against another commit than that of the order is refused, by the hub and by who reads the result.
+func TestWorkOnAnotherCommitIsRefused(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	m := confined(t, "")
+	in := o.input(m)
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Inputs: []commands.Input{in}, Argv: []string{"sh", "-ec", `echo x >x`}}})
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	o.takes(m, task)
+
+	m.Hub.Exec(t, `UPDATE mirrors SET result = jsonb_set(result, '{bundle,base}', to_jsonb($2::text)) WHERE task = $1`, task, strings.Repeat("1", 40))
+
+	client := control.NewClient(m.Hub.Dir).API()
+	said, err := control.Answer(client.GetTaskResultWithResponse(t.Context(), task))
+	require.NoError(t, err)
+	require.Equal(t, in.Origin, said.Origin, "who reads it is told what the order says")
+	require.NotEqual(t, said.Origin, said.Bundle.Base)
+	_, err = client.GetTaskWorkWithResponse(t.Context(), task)
+	require.Equal(t, commands.Conflict, commands.CodeOf(err), "%v", err)
 }
 
 // An attempt goes on with what the one before it has left, and is told apart from it.

@@ -43,8 +43,7 @@ func (a *app) diff(ctx context.Context, id, repo string) error {
 	}
 	defer w.file.Close()
 	write := func(to io.Writer) error {
-		b := w.Bundle
-		return notRead(ctx, g.Diff(ctx, repo, []io.Reader{w.file}, b.Size, b.Base, b.Tip, to), "--repo")
+		return notRead(ctx, g.Diff(ctx, repo, w.forGit(), to), "--repo")
 	}
 	if a.forPeople() && !terminal(a.out) {
 		return write(a.out)

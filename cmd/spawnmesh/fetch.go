@@ -68,15 +68,15 @@ func (a *app) fetch(ctx context.Context, id, into string, wait bool) error {
 	defer w.file.Close()
 	b := w.Bundle
 	l := a.lasting("checking what the agent has left")
-	done, err := g.Import(ctx, into, w.file, b.Size, git.Branches+w.ID)
+	done, err := g.Import(ctx, into, w.forGit())
 	l.done()
 	switch {
 	case errors.Is(err, git.ErrDiverged):
 		return commands.Refuse(commands.Conflict, "%v", err)
+	case errors.Is(err, git.ErrCheckedOut):
+		return commands.Refuse(commands.Conflict, "%v; nothing was changed", err).Hinting("check out another branch there, as with git switch -, and type the line again")
 	case err != nil:
 		return notRead(ctx, err, "--into")
-	case done.Tip != b.Tip:
-		return misuse("%s is at %s now, and the result says %s: the spoke contradicts itself", done.Branch, done.Tip, b.Tip).Hinting("do not merge it; ask the host of the spoke")
 	}
 	where := repo.Top
 	if where == "" {
@@ -132,6 +132,8 @@ func notRead(ctx context.Context, err error, flag string) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, git.ErrOther):
+		return commands.Refuse(commands.Conflict, "the spoke contradicts its result: %v; nothing was changed", err).Hinting("do not take it; ask the host of the spoke")
 	case errors.Is(err, git.ErrLacks):
 		return misuse("%v", err).Hinting("name the repository that the order was made from: %s REPO", flag)
 	}
@@ -162,6 +164,9 @@ func (a *app) workOf(ctx context.Context, c *control.Client, id string, wait boo
 		return nil, commands.Refuse(commands.NoResult, "agent %s has no result yet: it is %s", v.ShortID, v.State).Hinting("to wait for its end").Running("fetch", v.ShortID, "--wait")
 	}
 	w := &work{TaskResult: v}
+	if err := w.onOrigin(); err != nil {
+		return nil, err
+	}
 	l := a.lasting("asking for what the agent has left")
 	defer l.done()
 	return w, w.get(ctx, c, l, wait)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
+	"github.com/spawnmesh/spawnmesh/internal/git"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
 )
 
@@ -54,6 +55,9 @@ func TestWorkGoesOutAndComesBackByHand(t *testing.T) {
 	h.refused(exitMisuse, "name the repository that the order was made from", "fetch", short, "--into", other)
 	h.refused(exitMisuse, "name the repository that the order was made from", "diff", short, "--repo", other)
 	h.refused(exitMisuse, "not in a git repository", "fetch", short, "--into", t.TempDir())
+	shellIn(t, repo, "git branch -f spawnmesh/"+id+" "+head+"; git checkout -q spawnmesh/"+id+" 2>/dev/null || git checkout -qf spawnmesh/"+id)
+	h.refused(exitConflict, "check out another branch there", "fetch", short, "--into", repo)
+	shellIn(t, repo, "git checkout -qf main")
 	spoilt, err := filepath.Glob(filepath.Join(m.Hub.Dir, "blobs", "*", got.Digest[len("sha256-"):]))
 	require.NoError(t, err)
 	require.Len(t, spoilt, 1)
@@ -76,6 +80,21 @@ func TestWorkIsWhatTheSpokeHasSigned(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "is not what its spoke has signed", sent)
 		require.Equal(t, exitMisuse, exitOfCode(refusal(err).Code))
+	}
+}
+
+// A spoke does not choose what its work is shown against: the order says that.
+func TestWorkIsOnTheCommitOfItsOrder(t *testing.T) {
+	t.Parallel()
+	one, two := strings.Repeat("1", 40), strings.Repeat("2", 40)
+	w := &work{TaskResult: api.TaskResult{ID: "t", Origin: one, Bundle: api.Bundle{Base: one, Tip: two}}}
+	require.NoError(t, w.onOrigin())
+	require.Equal(t, []string{git.Branches + "t", one, two}, []string{w.forGit().Branch, w.forGit().Base, w.forGit().Tip})
+	for _, origin := range []string{two, ""} {
+		w.Origin = origin
+		err := w.onOrigin()
+		require.ErrorContains(t, err, "the order was for work on")
+		require.Equal(t, exitConflict, exitOfCode(refusal(err).Code))
 	}
 }
 

@@ -120,12 +120,10 @@ func (p *parcel) bundle(ctx context.Context, g *git.Git, r *git.Repository, path
 	}); err != nil {
 		return err
 	}
-	p.Tip, p.more = in.Tip, "commit "+in.Tip[:12]
+	p.Tip, p.Origin, p.more = in.Tip, in.Origin, "commit "+in.Tip[:12]
 	if in.Changed > 0 {
 		p.more = "with " + amount(int64(in.Changed), "uncommitted file")
-		if in.Origin != "" {
-			p.more = "commit " + in.Origin[:12] + ", " + p.more
-		}
+		p.more = "commit " + in.Origin[:12] + ", " + p.more
 	}
 	p.without(in.Without, "is a repository of its own, and stays here")
 	where := r.Top

@@ -65,9 +65,9 @@ func TestWhatIsSentBeforeAnOrder(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 4)
 	head := shellIn(t, repo, "git rev-parse HEAD")
-	require.Equal(t, commands.Input{Kind: "git", Blob: list[0].Blob, Tip: head}, list[0].Input, "where it is in the repository is no matter")
+	require.Equal(t, commands.Input{Kind: "git", Blob: list[0].Blob, Tip: head, Origin: head}, list[0].Input, "where it is in the repository is no matter")
 	require.Equal(t, commands.Input{Kind: "tar", Blob: list[1].Blob, Path: "li@b"}, list[1].Input)
-	require.Equal(t, commands.Input{Kind: "git", Blob: list[0].Blob, Path: "work", Tip: head}, list[2].Input)
+	require.Equal(t, commands.Input{Kind: "git", Blob: list[0].Blob, Path: "work", Tip: head, Origin: head}, list[2].Input)
 	require.Equal(t, commands.Input{Kind: "file", Blob: list[3].Blob, Path: "in/large", Exec: true}, list[3].Input)
 	require.Equal(t, []commands.File{{Path: "small"}, {Path: "more"}}, f.req.Spawn.Files, "what has room comes with the order")
 	for _, p := range list {
@@ -126,9 +126,8 @@ func TestWhatCannotBeSent(t *testing.T) {
 		require.Equal(t, exitMisuse, exitOfCode(r.Code), why)
 	}
 	shellIn(t, none, "echo x >x")
-	list, err := packed(t, spawnFlags{with: []string{none}, dirty: true})
-	require.NoError(t, err, "all of it is uncommitted")
-	require.Contains(t, list[0].String(), "bytes, with 1 uncommitted file")
+	_, err := packed(t, spawnFlags{with: []string{none}, dirty: true})
+	require.ErrorContains(t, err, "git commit --allow-empty", "what an agent would leave could build on nothing")
 }
 
 // What an order is to name is sent before it. A hub that does not take it, and a spoke that takes none, are named.

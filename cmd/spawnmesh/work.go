@@ -12,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/git"
 )
 
 const ready = api.TaskResultResultStateReady
@@ -20,6 +21,20 @@ const ready = api.TaskResultResultStateReady
 type work struct {
 	api.TaskResult
 	file *os.File // without a name, at its beginning
+}
+
+// onOrigin wants the work to be on the commit that the order says. Where there is none, it is the hub that says so.
+func (w *work) onOrigin() error {
+	if w.Bundle.Tip == "" || w.Bundle.Base == w.Origin {
+		return nil
+	}
+	return commands.Refuse(commands.Conflict, "the order was for work on commit %q, and the result is work on %q; nothing was changed", commands.Clip(w.Origin), commands.Clip(w.Bundle.Base)).
+		Hinting("do not take it; ask the host of the spoke")
+}
+
+// forGit is what it has to be: the commits that the result says, on the one that the order says.
+func (w *work) forGit() git.Work {
+	return git.Work{Bundle: w.file, Most: w.Bundle.Size, Branch: git.Branches + w.ID, Base: w.Origin, Tip: w.Bundle.Tip}
 }
 
 // get gets the bundle, with wait once the spoke has brought it.

@@ -1693,6 +1693,9 @@ type Input struct {
 	// Kind A bundle of git, a directory as a tar, or one file.
 	Kind InputKind `json:"kind"`
 
+	// Origin Of a bundle: the last commit of tip that the sender has, which what the agent leaves builds on; absent: tip.
+	Origin string `json:"origin,omitempty,omitzero"`
+
 	// Path Where it is, from the agent's directory; absent: it is the directory, which is not for a file.
 	Path string `json:"path,omitempty,omitzero"`
 
@@ -2974,6 +2977,9 @@ type TaskResult struct {
 
 	// Kept Which files of the agent stay on the host of its spoke since they are in no bundle, and why.
 	Kept string `json:"kept,omitempty,omitzero"`
+
+	// Origin The commit that bundle has to build on, as the order says. Another base is not to be shown as what was there before.
+	Origin string `json:"origin,omitempty,omitzero"`
 
 	// Outcome Of the last attempt; absent where none was made, or the spoke has not told.
 	Outcome string `json:"outcome,omitempty,omitzero"`
@@ -4283,7 +4289,7 @@ type ClientInterface interface {
 
 	// GetTaskWork What an agent has left, as a bundle of git
 	//
-	// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+	// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the `origin` that its order says; another one is `CONFLICT`.
 	// `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
 	//
 	// Corresponds with GET /tasks/{task}/work (the `GetTaskWork` operationId).
@@ -6188,7 +6194,7 @@ func (c *Client) ExplainTask(ctx context.Context, task TaskID, params *ExplainTa
 
 // GetTaskWork What an agent has left, as a bundle of git
 //
-// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the `origin` that its order says; another one is `CONFLICT`.
 // `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
 //
 // Corresponds with GET /tasks/{task}/work (the `GetTaskWork` operationId).
@@ -13326,7 +13332,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetTaskWorkWithResponse What an agent has left, as a bundle of git
 	//
-	// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+	// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the `origin` that its order says; another one is `CONFLICT`.
 	// `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -20174,7 +20180,7 @@ func (c *ClientWithResponses) ExplainTaskWithResponse(ctx context.Context, task 
 
 // GetTaskWorkWithResponse What an agent has left, as a bundle of git
 //
-// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the commit that its order began with.
+// The `bundle` of its result, whose digest is signed by its spoke: whoever takes it compares that. It has the branch `refs/heads/spawnmesh/TASK`, and builds on the `origin` that its order says; another one is `CONFLICT`.
 // `NO_RESULT`: the agent has not ended, or its spoke has not brought it yet.
 //
 // Returns a wrapper object for the known response body format(s).

@@ -178,11 +178,11 @@ func TestARepositoryWithoutACommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	sh(t, dir, "git init -q . && echo x > x")
-	_, err := find(t).BundleTree(t.Context(), dir, "", false, io.Discard)
-	require.ErrorContains(t, err, "has no commit yet")
-	in, text := bundle(t, dir, "", true)
-	require.Empty(t, in.Origin)
-	require.Equal(t, "100644 x", files(t, text, in.Tip))
+	for _, dirty := range []bool{false, true} {
+		_, err := find(t).BundleTree(t.Context(), dir, "", dirty, io.Discard)
+		require.ErrorIs(t, err, git.ErrNoCommit)
+		require.ErrorContains(t, err, "git commit --allow-empty")
+	}
 }
 
 func TestWhatHasNoBundleSaysWhy(t *testing.T) {

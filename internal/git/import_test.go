@@ -2,7 +2,6 @@ package git_test
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,9 +26,23 @@ func result(t *testing.T, dir, base, tip string) []byte {
 	return out.Bytes()
 }
 
+// claimed is the work that a bundle says to be.
+func claimed(text []byte) git.Work {
+	w := git.Work{Bundle: bytes.NewReader(text), Most: most, Branch: branch}
+	for line := range strings.Lines(string(text)) {
+		id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if need, is := strings.CutPrefix(id, "-"); is {
+			w.Base = need
+		} else if name == branch {
+			w.Tip = id
+		}
+	}
+	return w
+}
+
 func take(t *testing.T, dir string, text []byte) (git.Import, error) {
 	t.Helper()
-	return find(t).Import(t.Context(), dir, bytes.NewReader(text), most, branch)
+	return find(t).Import(t.Context(), dir, claimed(text))
 }
 
 // leftovers are drafts of objects.
@@ -73,7 +86,8 @@ func TestABundleBecomesABranch(t *testing.T) {
 	sh(t, dir, "git fsck --strict && ! git cat-file -e "+other+" && git worktree add -q "+agent+"-2 spawnmesh/t1")
 	three := sh(t, agent, "git checkout -q "+two+" && echo 4 > new && git commit -qam three && git rev-parse HEAD")
 	_, err = take(t, dir, result(t, agent, base, three))
-	require.ErrorContains(t, err, "is checked out in "+agent+"-2")
+	require.ErrorContains(t, err, "in "+agent+"-2")
+	require.ErrorIs(t, err, git.ErrCheckedOut)
 	require.Empty(t, leftovers(t, dir))
 	require.NoFileExists(t, home+"/canary")
 }
@@ -125,10 +139,14 @@ git commit-tree -p ` + base + ` -m evil $tree`
 		require.ErrorIs(t, err, tt.want, name)
 		require.Less(t, len(err.Error()), 4000)
 	}
-	_, err := find(t).Import(t.Context(), dir, bytes.NewReader(good), int64(len(good))-1, branch)
+	cut := claimed(good)
+	cut.Most = int64(len(good)) - 1
+	_, err := find(t).Import(t.Context(), dir, cut)
 	require.ErrorIs(t, err, git.ErrTooLarge)
 	for _, name := range []string{"refs/heads/main", git.Branches + "a..b", git.Branches + "x y", "--x", git.Branches, "HEAD"} {
-		_, err := find(t).Import(t.Context(), dir, bytes.NewReader(good), most, name)
+		named := claimed(good)
+		named.Branch = name
+		_, err := find(t).Import(t.Context(), dir, named)
 		require.ErrorContains(t, err, "is no name of a branch", name)
 	}
 	require.Empty(t, leftovers(t, dir))
@@ -144,20 +162,47 @@ func TestWhatHasChangedIsShown(t *testing.T) {
 	agent := t.TempDir()
 	require.NoError(t, os.WriteFile(agent+"/b", input, 0o600))
 	tip := sh(t, agent, "git init -q w && cd w && git fetch -q ../b "+git.InputRef+" && git checkout -q FETCH_HEAD && echo more >> dirt && git mv a b && git commit -qam done && git rev-parse HEAD")
-	work := result(t, agent+"/w", in.Tip, tip)
+	work := result(t, agent+"/w", in.Origin, tip)
 
 	var out strings.Builder
-	require.NoError(t, find(t).Diff(t.Context(), "", []io.Reader{bytes.NewReader(input), bytes.NewReader(work)}, most, in.Tip, tip, &out))
-	require.Contains(t, out.String(), " a => b ")
-	require.Contains(t, out.String(), "\n dirt\n+more\n")
-	alone := out.String()
-	out.Reset()
 	before := state(t, dir)
-	work = result(t, agent+"/w", in.Origin, tip)
-	require.NoError(t, find(t).Diff(t.Context(), dir, []io.Reader{bytes.NewReader(work)}, most, in.Tip, tip, &out))
-	require.Equal(t, alone, out.String())
+	require.NoError(t, find(t).Diff(t.Context(), dir, claimed(work), &out))
+	require.Contains(t, out.String(), " a => b ")
+	require.Contains(t, out.String(), "\n+dirt\n+more\n")
 	require.True(t, before == state(t, dir))
 	require.NoFileExists(t, home+"/canary")
 	_, err := take(t, dir, work)
 	require.NoError(t, err, "what follows on uncommitted files comes with them")
+}
+
+// A spoke does not choose what its work is shown against: a bundle on another commit of the repository, or of another tip, is refused before
+// a branch is written, and so is one that does not follow on its base.
+func TestWorkBuildsOnWhatItsOrderSays(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, "echo two > a; git commit -qam second")
+	base, before := sh(t, dir, "git rev-parse HEAD"), sh(t, dir, "git rev-parse HEAD~1")
+	tip := sh(t, dir, "git commit-tree -p "+base+" -m work HEAD^{tree}")
+	aside := sh(t, dir, "git commit-tree -p "+before+" -m aside HEAD^{tree}")
+	for name, tt := range map[string]struct {
+		text      []byte
+		base, tip string
+	}{
+		"on another commit":        {result(t, dir, before, tip), base, tip},
+		"of another tip":           {result(t, dir, base, tip), base, aside},
+		"that does not follow":     {result(t, dir, base, aside), base, aside},
+		"on the base and another":  {bytes.Replace(result(t, dir, base, tip), []byte("-"), []byte("-"+before+" \n-"), 1), base, tip},
+		"on nothing":               {bytes.Replace(result(t, dir, base, tip), []byte("-"+base+" \n"), nil, 1), base, tip},
+		"on the tip of its branch": {result(t, dir, base, tip), tip, tip},
+	} {
+		w := git.Work{Bundle: bytes.NewReader(tt.text), Most: most, Branch: branch, Base: tt.base, Tip: tt.tip}
+		_, err := find(t).Import(t.Context(), dir, w)
+		require.ErrorIs(t, err, git.ErrOther, name)
+		var shown strings.Builder
+		w.Bundle = bytes.NewReader(tt.text)
+		require.ErrorIs(t, find(t).Diff(t.Context(), dir, w, &shown), git.ErrOther, name)
+		require.Empty(t, shown.String(), name)
+		require.Empty(t, sh(t, dir, "git for-each-ref "+branch), name)
+	}
+	_, err := take(t, dir, result(t, dir, base, tip))
+	require.NoError(t, err)
 }

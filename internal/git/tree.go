@@ -15,7 +15,7 @@ import (
 // An Input is what BundleTree has written.
 type Input struct {
 	Tip     string   // the commit that an agent begins with
-	Origin  string   // the last commit of it that the repository has: Tip, or what the uncommitted files were put on; "" of none
+	Origin  string   // the last commit of it that the repository has: Tip, or what the uncommitted files were put on
 	Size    int64    // bytes of the bundle
 	Changed int      // how many files Tip has otherwise than Origin, or does not have
 	Without []string // what is not in it: directories of submodules and of repositories within the tree; at most 1,000
@@ -53,7 +53,7 @@ func (g *Git) BundleTree(ctx context.Context, path, ref string, dirty bool, w io
 		return in, err
 	}
 	h := Header{Refs: map[string]string{InputRef: in.Tip}}
-	if in.Origin != "" && in.Origin != in.Tip {
+	if in.Origin != in.Tip {
 		h.Refs[OriginRef] = in.Origin
 	}
 	count := &counter{to: w}
@@ -62,15 +62,18 @@ func (g *Git) BundleTree(ctx context.Context, path, ref string, dirty bool, w io
 	return in, err
 }
 
-// origin is the commit that a bundle is to be of, or to begin at; "" where there is none yet.
+// ErrNoCommit says that a repository has no commit yet: what an agent would leave could build on nothing that is there.
+var ErrNoCommit = errors.New("it has no commit yet")
+
+// origin is the commit that a bundle is to be of, or to begin at.
 func (g *Git) origin(ctx context.Context, r *Repository, ref string, dirty bool) (string, error) {
 	switch {
 	case r.Shallow:
 		return "", fmt.Errorf("%s is a shallow clone, which has no whole history to send: get it with \"git fetch --unshallow\"", r.where())
 	case dirty && r.Top == "":
 		return "", fmt.Errorf("%s has no working tree, and so no uncommitted files", r.where())
-	case r.Head == "" && ref == "" && !dirty:
-		return "", fmt.Errorf("%s has no commit yet: make one, or send the uncommitted files", r.where())
+	case r.Head == "" && (ref == "" || dirty):
+		return "", fmt.Errorf("%s: %w: make one first, as with \"git commit --allow-empty -m begin\"", r.where(), ErrNoCommit)
 	case ref == "":
 		return r.Head, nil
 	}
@@ -128,12 +131,6 @@ func (g *Git) uncommitted(ctx context.Context, r *Repository, c Call, in *Input)
 	if err != nil {
 		return "", err
 	}
-	if r.Head == "" {
-		if err := g.count(ctx, c, in, "ls-tree", "-r", "-z", "--name-only", tree); err != nil {
-			return "", err
-		}
-		return g.commitTree(ctx, c, tree, "", "0 +0000")
-	}
 	was, err := run(nil, "rev-parse", r.Head+"^{tree}")
 	if err != nil || was == tree {
 		return r.Head, err
@@ -172,10 +169,7 @@ func (g *Git) commitTree(ctx context.Context, c Call, tree, parent, date string)
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		c.Env = append(c.Env, "GIT_"+who+"_NAME=spawnmesh", "GIT_"+who+"_EMAIL=spawnmesh@localhost", "GIT_"+who+"_DATE=@"+date)
 	}
-	c.Args = []string{"commit-tree", "--no-gpg-sign", "-m", "spawnmesh: uncommitted files", tree}
-	if parent != "" {
-		c.Args = append(c.Args, "-p", parent)
-	}
+	c.Args = []string{"commit-tree", "--no-gpg-sign", "-m", "spawnmesh: uncommitted files", tree, "-p", parent}
 	return g.line(ctx, c)
 }
 

@@ -56,6 +56,9 @@ func resultOf(ctx context.Context, v api.Task) api.TaskResult {
 		out.Exit, _ = json.Marshal(r.Exit)
 		out.Reported, out.Data, out.Artifacts = reportOf(r.Reported), r.Data, mapped(r.Artifacts, artifactOf)
 		out.Bundle, out.Kept = bundleOf(r.Bundle), r.Kept
+		if r.Bundle != nil {
+			out.Origin = originOf(v.Spec)
+		}
 	}
 	return out
 }
@@ -72,6 +75,16 @@ func bundleOf(b *commands.Bundle) (out api.Bundle) {
 		out = api.Bundle{Digest: b.Digest, Size: b.Size, Base: b.Base, Tip: b.Tip, Commits: b.Commits, Left: b.Left}
 	}
 	return out
+}
+
+// originOf is the commit that what an agent leaves has to build on, as its order says.
+func originOf(order json.RawMessage) string {
+	var s commands.Spawn
+	_ = json.Unmarshal(order, &s) // what is no order has no working tree
+	if in := s.Tree(); in != nil {
+		return in.Base()
+	}
+	return ""
 }
 
 func artifactOf(f commands.Artifact) api.Artifact {

@@ -29,7 +29,7 @@ type Bounds struct {
 }
 
 // Collect makes a commit of the files in a working tree, "spawnmesh: left by attempt N", on top of parent, where they differ from that.
-// With parent "" it is a first commit. The same files, parent, number and author make the same commit again.
+// The same files, parent, number and author make the same commit again.
 //
 // The files are read as data: no link is followed, nothing named .git is looked at, and no git runs there. Files that no commit has yet
 // are left out where a .gitignore of the tree says so. What cannot be in the commit is told, and stays in it as the parent has it. All
@@ -40,7 +40,7 @@ func (r *Repo) Collect(ctx context.Context, work, parent string, attempt int, by
 			err = fmt.Errorf("collecting the files of %s: %w", work, err)
 		}
 	}()
-	if parent != "" && !git.IsID(parent) {
+	if !git.IsID(parent) {
 		return left, fmt.Errorf("%.80q is no name of a commit", parent)
 	}
 	draft, err := os.MkdirTemp(r.objectsDir(), git.Drafts)
@@ -58,7 +58,7 @@ func (r *Repo) Collect(ctx context.Context, work, parent string, attempt int, by
 		return left, err
 	}
 	defer batch.Close()
-	c := &collector{ctx: ctx, repo: r, batch: batch, pack: newPack(file, r.digits(parent)), bounds: bounds, left: Left{Tip: parent, Counts: map[Reason]int64{}}}
+	c := &collector{ctx: ctx, repo: r, batch: batch, pack: newPack(file, len(parent)), bounds: bounds, left: Left{Tip: parent, Counts: map[Reason]int64{}}}
 	if err := c.commit(work, parent, attempt, by); err != nil {
 		return left, err
 	}
@@ -66,21 +66,10 @@ func (r *Repo) Collect(ctx context.Context, work, parent string, attempt int, by
 		return c.left, nil
 	}
 	text, size := c.pack.reader()
-	p := git.Parcel{Pack: text, Most: size, Tips: []string{c.left.Tip}}
-	if parent != "" {
-		p.Known = []string{parent}
-	}
-	return c.left, r.git.Take(ctx, r.objects(), p)
+	return c.left, r.git.Take(ctx, r.objects(), git.Parcel{Pack: text, Most: size, Tips: []string{c.left.Tip}, Known: []string{parent}})
 }
 
 func (r *Repo) objectsDir() string { return r.dir + "/objects" }
-
-func (r *Repo) digits(of string) int {
-	if of == "" {
-		return 40
-	}
-	return len(of)
-}
 
 // A collector is one run of Collect.
 type collector struct {
@@ -132,11 +121,8 @@ func (c *collector) commit(work, parent string, attempt int, by By) error {
 	return err
 }
 
-// rootOf is the tree of a commit; without one it is that of no files, which git always has.
+// rootOf is the tree of a commit.
 func (c *collector) rootOf(commit string) (id, error) {
-	if commit == "" {
-		return c.pack.name(kindTree, 0, bytes.NewReader(nil))
-	}
 	_, text, err := c.batch.Object(commit)
 	if err != nil {
 		return "", err
@@ -170,10 +156,7 @@ func (c *collector) tree(list []entry, was id) (id, error) {
 
 func commitText(tree id, parent string, attempt int, by By) []byte {
 	var text strings.Builder
-	fmt.Fprintf(&text, "tree %s\n", tree)
-	if parent != "" {
-		fmt.Fprintf(&text, "parent %s\n", parent)
-	}
+	fmt.Fprintf(&text, "tree %s\nparent %s\n", tree, parent)
 	plain := func(name string) string {
 		return strings.TrimSpace(strings.Map(func(r rune) rune {
 			if r < ' ' || r == '<' || r == '>' || r == 0x7f {

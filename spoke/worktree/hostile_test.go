@@ -52,7 +52,7 @@ func TestNothingPlantedRuns(t *testing.T) {
 	require.Equal(t, "a\r\n$Id$", sh(t, k.operator, "git show spawnmesh/t1:text.x"))
 	k.checkout(left.Tip)
 	var out bytes.Buffer
-	require.NoError(t, find(t).Diff(t.Context(), k.operator, nil, most, k.in.Origin, left.Tip, &out))
+	require.NoError(t, find(t).Diff(t.Context(), k.operator, k.result(left.Tip), &out))
 	require.NoFileExists(t, canary)
 	listing := listed(t, k.operator, "spawnmesh/t1")
 	require.Contains(t, listing, "copy.git/config", "it is files as others")
@@ -314,26 +314,4 @@ func TestWhatACrashLeftIsSwept(t *testing.T) {
 	require.Equal(t, files, sh(t, k.dir, "find . -type f | sort"))
 	require.Equal(t, want, k.collect(k.in.Tip))
 	require.False(t, slices.Contains(strings.Split(sh(t, k.dir, "ls"), "\n"), "gc.log"))
-}
-
-// A task that was given no repository has one all the same: of the files that it began with.
-func TestATaskWithoutARepository(t *testing.T) {
-	t.Parallel()
-	r, err := worktree.CreateEmpty(t.Context(), find(t), filepath.Join(t.TempDir(), "r"))
-	require.NoError(t, err)
-	work := t.TempDir()
-	none, err := r.Collect(t.Context(), work, "", 0, by, bounds)
-	require.NoError(t, err)
-	require.False(t, none.Made)
-	require.NoError(t, os.WriteFile(work+"/a", []byte("a"), 0o600))
-	first, err := r.Collect(t.Context(), work, "", 0, by, bounds)
-	require.NoError(t, err)
-	require.NoError(t, os.Remove(work+"/a"))
-	second, err := r.Collect(t.Context(), work, first.Tip, 1, by, bounds)
-	require.NoError(t, err)
-	require.True(t, second.Made)
-	var out bytes.Buffer
-	n, err := r.Bundle(t.Context(), "", second.Tip, "t1", &out)
-	require.NoError(t, err)
-	require.Equal(t, 2, n)
 }

@@ -33,7 +33,7 @@ func TestAKilledProcessIsFollowedByAnother(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Rename(k.work, dir+"/left"))
 	require.NoError(t, os.WriteFile(dir+"/bundle", k.bundle, 0o600))
-	require.NoError(t, os.WriteFile(dir+"/tip", []byte(k.in.Tip), 0o600))
+	require.NoError(t, os.WriteFile(dir+"/tip", []byte(k.in.Tip+" "+k.in.Origin), 0o600))
 	run := func(patience time.Duration) bool {
 		c := exec.Command(os.Args[0], "-test.run=^TestAKilledProcessIsFollowedByAnother$")
 		c.Env = append(os.Environ(), "SPAWNMESH_KILLED="+dir, "TMPDIR="+dir)
@@ -70,15 +70,16 @@ func TestAKilledProcessIsFollowedByAnother(t *testing.T) {
 // goThrough is all that a daemon does for an attempt.
 func goThrough(t *testing.T, dir string) {
 	t.Helper()
-	tip, err := os.ReadFile(dir + "/tip")
+	text, err := os.ReadFile(dir + "/tip")
 	require.NoError(t, err)
+	tip, origin, _ := strings.Cut(string(text), " ")
 	bundle, err := os.Open(dir + "/bundle")
 	require.NoError(t, err)
 	defer bundle.Close()
-	r, err := worktree.Create(t.Context(), find(t), dir+"/repo", bundle, string(tip), most)
+	r, err := worktree.Create(t.Context(), find(t), dir+"/repo", bundle, worktree.Input{Tip: tip, Origin: origin, Most: most})
 	require.NoError(t, err)
-	require.NoError(t, r.Checkout(t.Context(), t.TempDir(), "t1", string(tip), room))
-	left, err := r.Collect(t.Context(), dir+"/left", string(tip), 1, by, bounds)
+	require.NoError(t, r.Checkout(t.Context(), t.TempDir(), "t1", tip, room))
+	left, err := r.Collect(t.Context(), dir+"/left", tip, 1, by, bounds)
 	require.NoError(t, err)
 	var out bytes.Buffer
 	n, err := r.Bundle(t.Context(), r.Origin(), left.Tip, "t1", &out)
@@ -87,6 +88,6 @@ func goThrough(t *testing.T, dir string) {
 	require.NoError(t, err)
 	drafts, err := filepath.Glob(dir + "/repo/objects/tmp_*")
 	require.NoError(t, err)
-	text := fmt.Sprint(left.Tip, n, len(out.Bytes()), strings.ReplaceAll(fmt.Sprint(packs), dir, ""), drafts)
-	require.NoError(t, os.WriteFile(dir+"/done", []byte(text), 0o600))
+	done := fmt.Sprint(left.Tip, n, len(out.Bytes()), strings.ReplaceAll(fmt.Sprint(packs), dir, ""), drafts)
+	require.NoError(t, os.WriteFile(dir+"/done", []byte(done), 0o600))
 }

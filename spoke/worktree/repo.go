@@ -37,31 +37,27 @@ var ErrNotOrdered = errors.New("the bundle is not what was ordered")
 type Repo struct {
 	git    *git.Git
 	dir    string
-	tip    string // "" where the task began with no commit
+	tip    string
 	origin string
 	latest string // "" while no attempt has left anything
 }
 
-// Create makes the repository of a task in dir, of the bundle that [git.Git.BundleTree] has written; the commit of it has to be tip. One
-// that is there already is opened. most bounds the bytes of the bundle.
-func Create(ctx context.Context, g *git.Git, dir string, bundle io.Reader, tip string, most int64) (*Repo, error) {
-	if !git.IsID(tip) {
-		return nil, fmt.Errorf("%w: %.80q is no name of a commit", ErrNotOrdered, tip)
+// An Input is what a bundle of an order has to be.
+type Input struct {
+	Tip    string // the commit that the first attempt begins with
+	Origin string // the last commit of it that its operator has
+	Most   int64  // bytes of the bundle
+}
+
+// Create makes the repository of a task in dir, of the bundle that [git.Git.BundleTree] has written, which has to be what the order says. One
+// that is there already is opened.
+func Create(ctx context.Context, g *git.Git, dir string, bundle io.Reader, in Input) (*Repo, error) {
+	if !git.IsID(in.Tip) || !git.IsID(in.Origin) {
+		return nil, fmt.Errorf("%w: %.80q and %.80q have to be names of commits", ErrNotOrdered, in.Tip, in.Origin)
 	}
-	return create(ctx, g, dir, tip, func(draft string) error {
-		return takeInput(ctx, g, draft, bundle, tip, most)
-	})
-}
-
-// CreateEmpty is Create for a task that begins with no commit: see [Repo.Collect] for how to make a first one.
-func CreateEmpty(ctx context.Context, g *git.Git, dir string) (*Repo, error) {
-	return create(ctx, g, dir, "", func(draft string) error { return g.Init(ctx, draft, 40) })
-}
-
-func create(ctx context.Context, g *git.Git, dir, tip string, fill func(draft string) error) (*Repo, error) {
 	r, err := Open(ctx, g, dir)
-	if err == nil && r.tip != tip {
-		return nil, fmt.Errorf("%w: %s is of %s, not of %s", ErrNotOrdered, dir, r.tip, tip)
+	if err == nil && (r.tip != in.Tip || r.origin != in.Origin) {
+		return nil, fmt.Errorf("%w: %s is of %s on %s, not of %s on %s", ErrNotOrdered, dir, r.tip, r.origin, in.Tip, in.Origin)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return r, err
@@ -70,7 +66,7 @@ func create(ctx context.Context, g *git.Git, dir, tip string, fill func(draft st
 	if err := os.RemoveAll(draft); err != nil { // a crash left it
 		return nil, fmt.Errorf("making the repository %s: %w", dir, err)
 	}
-	err = fill(draft)
+	err = takeInput(ctx, g, draft, bundle, in)
 	if err == nil {
 		err = os.Rename(draft, dir)
 	}
@@ -81,32 +77,29 @@ func create(ctx context.Context, g *git.Git, dir, tip string, fill func(draft st
 }
 
 // takeInput makes a repository of a bundle.
-func takeInput(ctx context.Context, g *git.Git, dir string, bundle io.Reader, tip string, most int64) error {
-	if err := g.Init(ctx, dir, len(tip)); err != nil {
+func takeInput(ctx context.Context, g *git.Git, dir string, bundle io.Reader, in Input) error {
+	if err := g.Init(ctx, dir, len(in.Tip)); err != nil {
 		return err
 	}
-	var origin string
 	judge := func(h git.Header) (git.Parcel, error) {
-		origin = h.Refs[git.OriginRef]
+		origin := h.Refs[git.OriginRef]
 		switch {
-		case h.Refs[git.InputRef] != tip:
-			return git.Parcel{}, fmt.Errorf("%w: its commit is %.64q, and has to be %s", ErrNotOrdered, h.Refs[git.InputRef], tip)
+		case h.Refs[git.InputRef] != in.Tip || cmp.Or(origin, in.Tip) != in.Origin:
+			return git.Parcel{}, fmt.Errorf("%w: it is %.64q on %.64q, and has to be %s on %s", ErrNotOrdered, h.Refs[git.InputRef], cmp.Or(origin, in.Tip), in.Tip, in.Origin)
 		case len(h.Refs) == 2 && origin == "" || len(h.Refs) > 2:
 			return git.Parcel{}, fmt.Errorf("%w: it has refs that are not known here", ErrNotOrdered)
 		case len(h.Needs) > 0:
 			return git.Parcel{}, fmt.Errorf("%w: it builds on commits that are not in it", ErrNotOrdered)
-		case origin == "":
-			origin = tip
 		}
 		return git.Parcel{}, nil
 	}
-	if err := g.TakeBundle(ctx, git.Objects{GitDir: dir}, bundle, most, judge); err != nil {
+	if err := g.TakeBundle(ctx, git.Objects{GitDir: dir}, bundle, in.Most, judge); err != nil {
 		return err
 	}
-	if ok, err := g.Follows(ctx, git.Call{GitDir: dir}, origin, tip); err != nil || !ok {
-		return errors.Join(fmt.Errorf("%w: %s does not follow %s", ErrNotOrdered, tip, origin), err)
+	if ok, err := g.Follows(ctx, git.Call{GitDir: dir}, in.Origin, in.Tip); err != nil || !ok {
+		return errors.Join(fmt.Errorf("%w: %s does not follow %s", ErrNotOrdered, in.Tip, in.Origin), err)
 	}
-	for ref, id := range map[string]string{tipRef: tip, originRef: origin} {
+	for ref, id := range map[string]string{tipRef: in.Tip, originRef: in.Origin} {
 		if err := g.Run(ctx, git.Call{GitDir: dir, Args: []string{"update-ref", ref, id}}); err != nil {
 			return err
 		}
@@ -137,7 +130,7 @@ func Open(ctx context.Context, g *git.Git, dir string) (*Repo, error) {
 	return r, nil
 }
 
-// Tip is the commit that the first attempt begins with, "" of none.
+// Tip is the commit that the first attempt begins with.
 func (r *Repo) Tip() string { return r.tip }
 
 // Origin is the last commit of Tip that the operator's repository has: what a bundle of results is to build on.
@@ -166,17 +159,13 @@ func (r *Repo) output(ctx context.Context, args ...string) (string, error) {
 var ErrNothing = errors.New("nothing was committed")
 
 // Bundle writes the commits that tip has and base has not, as the branch that name says, refs/heads/spawnmesh/NAME, and returns how many
-// they are; [ErrNothing] where tip is base. With base "" it is complete.
+// they are; [ErrNothing] where tip is base.
 func (r *Repo) Bundle(ctx context.Context, base, tip, name string, w io.Writer) (commits int, err error) {
 	if base == tip {
 		return 0, ErrNothing
 	}
-	h := git.Header{Refs: map[string]string{git.Branches + name: tip}}
-	wanted := tip
-	if base != "" {
-		h.Needs = []string{base}
-		wanted = base + ".." + tip
-	}
+	h := git.Header{Needs: []string{base}, Refs: map[string]string{git.Branches + name: tip}}
+	wanted := base + ".." + tip
 	count, err := r.output(ctx, "rev-list", "--count", wanted, "--")
 	if err == nil {
 		_, err = fmt.Sscan(count, &commits)

@@ -75,10 +75,15 @@ func (k *task) again() {
 	k.in, err = find(k.t).BundleTree(k.t.Context(), k.operator, "", true, &text)
 	require.NoError(k.t, err)
 	k.bundle = text.Bytes()
-	k.repo, err = worktree.Create(k.t.Context(), find(k.t), k.dir, bytes.NewReader(k.bundle), k.in.Tip, most)
+	k.repo, err = worktree.Create(k.t.Context(), find(k.t), k.dir, bytes.NewReader(k.bundle), k.input())
 	require.NoError(k.t, err)
 	require.Equal(k.t, k.in.Origin, k.repo.Origin())
 	k.work = k.checkout(k.in.Tip)
+}
+
+// input is what the order says.
+func (k *task) input() worktree.Input {
+	return worktree.Input{Tip: k.in.Tip, Origin: k.in.Origin, Most: most}
 }
 
 func (k *task) checkout(tip string) string {
@@ -107,13 +112,19 @@ func (k *task) commits(base string) (string, error) {
 	return k.repo.ImportCommits(k.t.Context(), out, base, most)
 }
 
-// deliver brings a tip to the operator.
-func (k *task) deliver(tip string) {
+// result is what comes back to the operator.
+func (k *task) result(tip string) git.Work {
 	k.t.Helper()
 	var out bytes.Buffer
 	_, err := k.repo.Bundle(k.t.Context(), k.repo.Origin(), tip, "t1", &out)
 	require.NoError(k.t, err)
-	done, err := find(k.t).Import(k.t.Context(), k.operator, &out, most, git.Branches+"t1")
+	return git.Work{Bundle: &out, Most: most, Branch: git.Branches + "t1", Base: k.in.Origin, Tip: tip}
+}
+
+// deliver brings a tip to the operator.
+func (k *task) deliver(tip string) {
+	k.t.Helper()
+	done, err := find(k.t).Import(k.t.Context(), k.operator, k.result(tip))
 	require.NoError(k.t, err)
 	require.Equal(k.t, tip, done.Tip)
 }
@@ -245,10 +256,10 @@ func TestWhatAnAgentLeftComesToTheOperator(t *testing.T) {
 func TestARepositoryIsMadeOfWhatWasOrdered(t *testing.T) {
 	t.Parallel()
 	k := begin(t, some)
-	again, err := worktree.Create(t.Context(), find(t), k.dir, bytes.NewReader(nil), k.in.Tip, most)
+	again, err := worktree.Create(t.Context(), find(t), k.dir, bytes.NewReader(nil), k.input())
 	require.NoError(t, err, "it is there already")
 	require.Equal(t, k.in.Tip, again.Tip())
-	_, err = worktree.Create(t.Context(), find(t), k.dir, bytes.NewReader(k.bundle), strings.Repeat("1", 40), most)
+	_, err = worktree.Create(t.Context(), find(t), k.dir, bytes.NewReader(k.bundle), worktree.Input{Tip: strings.Repeat("1", 40), Origin: k.in.Origin, Most: most})
 	require.ErrorIs(t, err, worktree.ErrNotOrdered)
 	_, err = worktree.Open(t.Context(), find(t), k.dir+"x")
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -257,25 +268,25 @@ func TestARepositoryIsMadeOfWhatWasOrdered(t *testing.T) {
 	strange := bytes.Replace(k.bundle, []byte("\n\n"), []byte("\n"+k.in.Tip+" refs/heads/main\n\n"), 1)
 	for name, tt := range map[string]struct {
 		text []byte
-		tip  string
-		most int64
+		in   worktree.Input
 		want error
 	}{
-		"another commit": {k.bundle, k.in.Origin, most, worktree.ErrNotOrdered},
-		"no name":        {k.bundle, "HEAD", most, worktree.ErrNotOrdered},
-		"needs":          {needy, k.in.Tip, most, worktree.ErrNotOrdered},
-		"refs":           {strange, k.in.Tip, most, worktree.ErrNotOrdered},
-		"cut off":        {k.bundle[:len(k.bundle)-1], k.in.Tip, most, git.ErrBad},
-		"too large":      {k.bundle, k.in.Tip, int64(len(k.bundle)) - 1, git.ErrTooLarge},
+		"another commit": {k.bundle, worktree.Input{Tip: k.in.Origin, Origin: k.in.Origin, Most: most}, worktree.ErrNotOrdered},
+		"another origin": {k.bundle, worktree.Input{Tip: k.in.Tip, Origin: k.in.Tip, Most: most}, worktree.ErrNotOrdered},
+		"no name":        {k.bundle, worktree.Input{Tip: "HEAD", Origin: "HEAD", Most: most}, worktree.ErrNotOrdered},
+		"needs":          {needy, k.input(), worktree.ErrNotOrdered},
+		"refs":           {strange, k.input(), worktree.ErrNotOrdered},
+		"cut off":        {k.bundle[:len(k.bundle)-1], k.input(), git.ErrBad},
+		"too large":      {k.bundle, worktree.Input{Tip: k.in.Tip, Origin: k.in.Origin, Most: int64(len(k.bundle)) - 1}, git.ErrTooLarge},
 	} {
 		dir := filepath.Join(t.TempDir(), "r")
-		_, err := worktree.Create(t.Context(), find(t), dir, bytes.NewReader(tt.text), tt.tip, tt.most)
+		_, err := worktree.Create(t.Context(), find(t), dir, bytes.NewReader(tt.text), tt.in)
 		require.ErrorIs(t, err, tt.want, name)
 		list, err := os.ReadDir(filepath.Dir(dir))
 		require.NoError(t, err)
 		require.Empty(t, list, name)
 	}
 	require.NoError(t, os.Mkdir(k.dir+"2.new", 0o700)) // a crash left it
-	_, err = worktree.Create(t.Context(), find(t), k.dir+"2", bytes.NewReader(k.bundle), k.in.Tip, most)
+	_, err = worktree.Create(t.Context(), find(t), k.dir+"2", bytes.NewReader(k.bundle), k.input())
 	require.NoError(t, err)
 }
