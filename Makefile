@@ -43,6 +43,15 @@ test-js: ## the spoke in JavaScript keeps the protocol, and broken ones are foun
 	go vet -tags node ./cmd/spawnmesh
 	go test -tags node -count=1 -timeout 20m -run 'TestTheJavaScriptSpoke|TestConformanceFinds' ./cmd/spawnmesh
 
+# What npm installs goes to bin/agents and is used from there; no script of a package is run.
+test-agents: ## coding agents: one made with the SDK of the protocol, and real ones beside a model of tests (needs node 20 and npm; 300 MB)
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo 'node and npm are not on the PATH; on Debian: apt-get install nodejs npm; then: make test-agents' >&2; exit 1; }
+	@DATABASE_URL= scripts/ensure-postgres
+	@mkdir -p bin/agents && cp internal/acptest/peer/*.* bin/agents
+	@cd bin/agents && { cmp -s package-lock.json installed || { npm ci --ignore-scripts --no-audit --no-fund && cp package-lock.json installed; }; }
+	go vet -tags agents ./cmd/spawnmesh
+	go test -tags agents -count=1 -timeout 20m -run 'TestAPeerOfTheProtocol|TestARealCodingAgent' ./cmd/spawnmesh
+
 # Without the race detector; packages that need servers take part with one test, which walks through the README.
 SHORT = ./signing ./commands ./federation/join ./spoke/policy ./spoke/runtime ./internal/control ./internal/layout ./scripts/...
 short: ## the quick tests and one walk through the mesh, under a minute once compiled
@@ -167,4 +176,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-long test-js test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-long test-js test-agents test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run
