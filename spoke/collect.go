@@ -28,7 +28,7 @@ const placedNote = "placed"
 const commitsWithin = 5 * time.Minute
 
 // addWork adds to the end of an attempt what it has left in its working tree. A fault of the host has a while to pass; then the end is told
-// without, and the tree stays. The error says that this process stops.
+// without, and the tree stays. So it is where the collection is given up. The error says that this process stops.
 func (s *Spoke) addWork(ctx context.Context, r *run, at time.Time, e *backlog.End) error {
 	if at.IsZero() {
 		return nil
@@ -40,14 +40,20 @@ func (s *Spoke) addWork(ctx context.Context, r *run, at time.Time, e *backlog.En
 	if order.Tree() == nil {
 		return nil
 	}
+	held, stop := r.collecting(ctx, collectWithin, s.backlog.PendingKill)
+	defer stop()
 	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		e.Bundle, e.Kept, err = s.collect(ctx, r, at)
+		e.Bundle, e.Kept, err = s.collect(held, r, at)
 		if err == nil {
 			return nil
 		}
-		if time.Since(began) > s.left.patience() && ctx.Err() == nil {
-			s.Log.ErrorContext(ctx, "what an agent has left in its working tree cannot be collected; its end is told without, and the tree stays", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
-			e.Kept = commands.CleanLine("all of it: it could not be collected: "+err.Error(), commands.MaxKept)
+		why := gaveUp(held)
+		if why == nil && held.Err() == nil && time.Since(began) > s.left.patience() {
+			why = err
+		}
+		if why != nil {
+			s.Log.ErrorContext(ctx, "what an agent has left in its working tree cannot be collected; its end is told without, and the tree stays", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", why)
+			e.Bundle, e.Kept = nil, withoutWork(why)
 			return nil
 		}
 		if !r.rest(ctx, pause) {

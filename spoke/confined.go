@@ -25,7 +25,7 @@ const confinedOutput = 64 << 10
 // runConfined runs a program on what an agent has left, once that is over, as the agent was confined: with its user, in its
 // directories, with nothing of the host beyond what every agent may read, and no port to connect to where its level restricts those. Whatever
 // the agent has put there to be executed gets no further than the agent. The error says what the program has said where it did not end with exit
-// code 0. Where ctx ends first, or r is left, the program ends when its time is over.
+// code 0. Where ctx ends first it is ended, unless this process stops: then it ends when its time is over.
 func (s *Spoke) runConfined(ctx context.Context, r *run, argv []string, within time.Duration) error {
 	dir := filepath.Join(r.dir, confinedDir)
 	if err := s.endConfined(ctx, r, dir); err != nil {
@@ -49,17 +49,31 @@ func (s *Spoke) runConfined(ctx context.Context, r *run, argv []string, within t
 	case <-agent.Done():
 		return errors.Join(s.confinedEnd(dir, argv, agent.Exit()), agent.Close())
 	case <-ctx.Done():
+		if why := gaveUp(ctx); why != nil {
+			s.endNow(context.WithoutCancel(ctx), r, agent, why)
+		}
 		return errors.Join(ctx.Err(), agent.Close())
 	case <-r.leave:
 		return errors.Join(errLeft, agent.Close())
 	}
 }
 
+// endNow ends a program that nobody waits for any more. What of it does not end at once its shim ends when its time is over.
+func (s *Spoke) endNow(ctx context.Context, r *run, agent *supervisor.Agent, why error) {
+	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
+	defer stop()
+	if err := agent.Kill(ctx, why.Error(), 0); err != nil {
+		s.Log.WarnContext(ctx, "ending a program that collects what an agent has left; it ends when its time is over", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
+		return
+	}
+	select {
+	case <-agent.Done():
+	case <-ctx.Done():
+	}
+}
+
 // quietGit keeps git from fetching what a repository lacks, by whatever program that names, and from the configuration of users.
 var quietGit = []string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"}
-
-// errLeft says that this process stops, and the next one does it.
-var errLeft = errors.New("this process stops")
 
 func (s *Spoke) confinedSpec(r *run, argv []string, within time.Duration) (supervisor.Spec, error) {
 	rules, own := s.Policy.Now(), r.own()

@@ -215,3 +215,33 @@ func TestAStartThatWasCutShortLeavesNothing(t *testing.T) {
 	require.Nil(t, r.Bundle)
 	require.Empty(t, r.Kept)
 }
+
+// A kill ends the collection of what an agent has left, however long that would take, and so does the end of this process: the next one does
+// it again. The end that a kill has brought tells that the tree is kept.
+func TestACollectionIsKilled(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	m := confined(t, "")
+	s := m.Spokes["attic"]
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Inputs: []commands.Input{o.input(m)}, Argv: []string{"sh", "-ec", "echo x >x; truncate -s 60G sparse"}}})
+	collects := func() bool {
+		drafts, err := filepath.Glob(filepath.Join(s.Dir, "repos", task, "objects", git.Drafts+"*", "left"))
+		return err == nil && len(drafts) == 1
+	}
+	meshtest.Await(t, "the collection", collects)
+	began := time.Now()
+	m.Stop(t, "attic")
+	require.Less(t, time.Since(began), 20*time.Second, "it does not wait for the collection")
+	m.Start(t, "attic")
+	meshtest.Await(t, "the collection, once more", collects)
+
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough"}, nil)
+
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Cancelled, v.State, "%s", v.Result)
+	r, ok := commands.ReadResult(v.Result)
+	require.True(t, ok)
+	require.Nil(t, r.Bundle)
+	require.Equal(t, "all of it: it could not be collected: the agent was killed while it was collected", r.Kept)
+	require.FileExists(t, filepath.Join(s.Dir, "agents", task, "1", "work", "x"))
+}
