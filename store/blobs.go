@@ -106,7 +106,7 @@ func (db *DB) ForgetBlobs(ctx context.Context, grace time.Duration, remove func(
 			return err
 		}
 		rows, err := tx.Query(ctx, `WITH old AS MATERIALIZED (
-				SELECT digest, owner FROM blobs b WHERE at < clock_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM blob_uses u WHERE u.digest = b.digest) ORDER BY at LIMIT $2
+				SELECT digest, owner FROM blobs b WHERE at < clock_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM blob_uses u WHERE u.digest = b.digest) AND NOT EXISTS (SELECT FROM messages m WHERE m.blob = b.digest AND m.blob <> '') ORDER BY at LIMIT $2
 			), gone AS (
 				DELETE FROM blobs b USING old o WHERE b.digest = o.digest AND b.owner = o.owner RETURNING b.digest, b.owner
 			)

@@ -129,6 +129,8 @@ func actsOf(failed, open string) []act {
 		{"lane weight slow 2", "lane slow is active, weight 2; see: ", "lane list"},
 		{"freeze --scope lane:slow --reason x", "lane:slow is frozen; see: ", "freeze list"},
 		{"unfreeze --scope lane:slow --reason x --workspace main", "lane:slow is no longer frozen; see: ", "freeze list"},
+		{"message send --type x-note --payload 1", "message 1 is stored; see: ", ""},
+		{"message reader drop eve", "the reader eve is forgotten", ""},
 		{"retention tasks 7d", "tasks are kept for 7d; see: ", "retention"},
 		{"keys rotate", "the new signing key is KEY; see: ", "keys list"},
 		{"keys revoke current --reason x", "the new signing key is KEY; see: ", "keys list"},
@@ -144,10 +146,10 @@ func actsOf(failed, open string) []act {
 // What lines of acts do not have: commands that change nothing, or nothing that their answer alone tells; those that
 // run until they are stopped; and those whose tests are elsewhere, as a worker's.
 var noActs = regexp.MustCompile(`^$|^(api|bench|completion|config|conformance|context|demo|doctor|health|help|hub|spoke|version|worker|why|status|result|fetch|diff|logs|agents|spokes|events|inbox|backup|restore|audit|workspace)( |$)` +
-	`|^(\S+ )?(list|show|stats|fires|deliveries)$|^backlog (why|audit|grant verify)$`)
+	`|^(\S+ )?(list|show|stats|fires|deliveries)$|^backlog (why|audit|grant verify)$|^message (poll|thread|export)$`)
 
 // actsElsewhere are acts whose lines need more than a hub with a spoke has: the verbs of a task say all the same (sayTask).
-var actsElsewhere = []string{"answer", "webhook test", "webhook resend", "connections grant", "token confirm", "backlog renew", "backlog reclaim", "backlog fail", "backlog release", "backlog block", "backlog unblock", "backlog pause", "backlog resume", "backlog cancel", "backlog retry"}
+var actsElsewhere = []string{"answer", "webhook test", "webhook resend", "connections grant", "token confirm", "backlog renew", "backlog reclaim", "backlog fail", "backlog release", "backlog block", "backlog unblock", "backlog pause", "backlog resume", "backlog cancel", "backlog retry", "message ack", "message dead", "message dead retry", "message dead drop"}
 
 // Every command that changes something is among the acts of [TestALostAnswerSaysWhatWasDone].
 func TestEveryActIsTried(t *testing.T) {
@@ -173,6 +175,7 @@ func TestALostAnswerSaysWhatWasDone(t *testing.T) {
 	failed, open := h.spawn("--spoke", "attic", "--", "false"), h.spawn("--spoke", "attic", "--", "sh", "-c", g.wait())
 	h.ends(failed)
 	h.runs(open)
+	h.do("message", "poll", "--as", "eve")
 	self, followed := "spawnmesh --data-dir "+h.dir+" ", map[string]bool{}
 	for _, act := range actsOf(commands.ShortID(failed), commands.ShortID(open)) {
 		s := h.runInto(out, strings.Fields(act.line)...)

@@ -66,6 +66,14 @@ func reading(t *testing.T, pid int) string {
 	return ""
 }
 
+// hugeFile is a file of more than any message, which takes no room.
+func hugeFile(t *testing.T) string {
+	t.Helper()
+	name := put(t, "huge", "", 0o600)
+	require.NoError(t, os.Truncate(name, mostSaid+1))
+	return name
+}
+
 // What is named is read to a bound, which is said, and a secret is no pipe: nobody waits for it.
 func TestWhatIsReadHasABound(t *testing.T) {
 	t.Parallel()
@@ -85,6 +93,7 @@ func TestWhatIsReadHasABound(t *testing.T) {
 		"backup " + dir + "/b --passphrase-file " + pipe:     "reading --passphrase-file: " + pipe + " is not a regular file",
 		"restore " + dir + " --identity " + pipe:             "reading --identity: " + pipe + " is not a regular file",
 		"worker checkpoint " + large:                         "reading the checkpoint: " + large + " has more than 1 MiB",
+		"message send --type x-a --file " + hugeFile(t):      "has more than 16 MiB",
 		"audit verify --checkpoint " + large:                 "reading --checkpoint: " + large + " has more than 1 MiB",
 		"context add a --url https://a --token-file " + pipe: pipe + " is not a regular file",
 		"backlog complete A1 --result @":                     "reading --result: open",

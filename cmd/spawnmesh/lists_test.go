@@ -19,6 +19,11 @@ func oneOfEach(t *testing.T, h hand) {
 		"quota create q --concurrent 1", "freeze --scope lane:slow --reason x", "schedule create nightly --cron @daily --spoke attic -- true", "webhook create pager https://receiver.invalid/in --state cancelled", "keys rotate"} {
 		h.do(strings.Fields(line)...)
 	}
+	seq := strings.TrimSpace(h.do("message", "send", "--type", "x-note", "--payload", "1", "-o", "name"))
+	for range 5 {
+		h.do("message", "poll", "--as", "eve")
+		h.do("message", "ack", "1", "--as", "eve", "--failed", "no "+seq)
+	}
 	token := filepath.Join(t.TempDir(), "token")
 	h.do("token", "create", "--name", "board", "--role", "viewer", "--workspace", "*", "--out", token)
 	h.do("context", "add", "elsewhere", "--url", "http://localhost:1", "--token-file", token)

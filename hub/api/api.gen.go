@@ -278,6 +278,27 @@ func (e InviteState) Valid() bool {
 	}
 }
 
+// Defines values for MessagePayloadError.
+const (
+	BlobLarge    MessagePayloadError = "blob_large"
+	BlobMissing  MessagePayloadError = "blob_missing"
+	DecodeFailed MessagePayloadError = "decode_failed"
+)
+
+// Valid indicates whether the value is a known member of the MessagePayloadError enum.
+func (e MessagePayloadError) Valid() bool {
+	switch e {
+	case BlobLarge:
+		return true
+	case BlobMissing:
+		return true
+	case DecodeFailed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for NewTaskOnLoss.
 const (
 	NewTaskOnLossEmpty NewTaskOnLoss = ""
@@ -1438,6 +1459,30 @@ type ConnectionList struct {
 // ConnectionState defines model for ConnectionState.
 type ConnectionState string
 
+// DeadLetter defines model for DeadLetter.
+type DeadLetter struct {
+	// At When it was laid aside.
+	At      time.Time `json:"at"`
+	Message Message   `json:"message"`
+
+	// Reader Who could not use it.
+	Reader string `json:"reader"`
+
+	// Retry It is to be delivered once more.
+	Retry bool `json:"retry,omitempty,omitzero"`
+
+	// Tries How often it has failed.
+	Tries int `json:"tries"`
+
+	// Why What the reader said last.
+	Why string `json:"why,omitempty,omitzero"`
+}
+
+// DeadLetterList defines model for DeadLetterList.
+type DeadLetterList struct {
+	Items []DeadLetter `json:"items"`
+}
+
 // Delivery defines model for Delivery.
 type Delivery struct {
 	// At When that happened which it tells.
@@ -1961,6 +2006,84 @@ type LogLine struct {
 	Waiting map[string]interface{} `json:"waiting,omitempty,omitzero"`
 }
 
+// Message defines model for Message.
+type Message struct {
+	// Again It was a dead letter, and is tried once more.
+	Again bool `json:"again,omitempty,omitzero"`
+
+	// At When it was stored.
+	At time.Time `json:"at"`
+
+	// CorrelationID The conversation.
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+
+	// From Who speaks.
+	From string `json:"from"`
+
+	// ID By which it is stored once.
+	ID string `json:"id"`
+
+	// InReplyTo The id of the message that it answers.
+	InReplyTo string `json:"in_reply_to,omitempty,omitzero"`
+
+	// Known It was stored before.
+	Known bool `json:"known,omitempty,omitzero"`
+
+	// Payload JSON.
+	Payload JSON `json:"payload,omitempty,omitzero"`
+
+	// PayloadError Why what the blob has is not here: it is gone, is no JSON, or is more than 256 KiB.
+	PayloadError MessagePayloadError `json:"payload_error,omitempty,omitzero"`
+
+	// PayloadRef The digest of its blob.
+	PayloadRef string `json:"payload_ref,omitempty,omitzero"`
+
+	// SaidBy Who gave it to the instance.
+	SaidBy string `json:"said_by,omitempty,omitzero"`
+
+	// Seq Its number. Of two the later one has the higher; not each is one more.
+	Seq int64 `json:"seq"`
+
+	// To The reader that it is for; absent: all.
+	To string `json:"to,omitempty,omitzero"`
+
+	// Type What it is.
+	Type string `json:"type"`
+}
+
+// MessagePayloadError Why what the blob has is not here: it is gone, is no JSON, or is more than 256 KiB.
+type MessagePayloadError string
+
+// MessageAck defines model for MessageAck.
+type MessageAck struct {
+	// Failed Why the reader could not use it.
+	Failed string `json:"failed,omitempty,omitzero"`
+
+	// Seq All up to it, or with failed this one.
+	Seq int64 `json:"seq"`
+}
+
+// MessageList defines model for MessageList.
+type MessageList struct {
+	Items []Message `json:"items"`
+
+	// Next Of a list that may go on: the cursor of what comes after it.
+	Next string `json:"next,omitempty,omitzero"`
+
+	// RemovedTo With after: retention has removed messages up to this number.
+	RemovedTo int64 `json:"removed_to,omitempty,omitzero"`
+}
+
+// MessagePage defines model for MessagePage.
+type MessagePage struct {
+	// Acked The reader has acknowledged all up to this number.
+	Acked int64 `json:"acked"`
+
+	// DroppedAt The reader was not seen for 30 days and dropped then: what came since may be gone. It is a reader again.
+	DroppedAt time.Time `json:"dropped_at,omitempty,omitzero"`
+	Items     []Message `json:"items"`
+}
+
 // NewAnswer defines model for NewAnswer.
 type NewAnswer struct {
 	Answer string `json:"answer"`
@@ -2057,6 +2180,33 @@ type NewInvite struct {
 type NewLabels struct {
 	// Labels Names and values by which people find agents again, at most 16. They have up to 63 letters, digits and . _ / - each; a value may be empty. The hub alone has them.
 	Labels Labels `json:"labels"`
+}
+
+// NewMessage defines model for NewMessage.
+type NewMessage struct {
+	// CorrelationID Names a conversation; of one about a task, the id of the task.
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+
+	// From Who speaks; absent: who asks. A worker speaks as itself alone.
+	From string `json:"from,omitempty,omitzero"`
+
+	// ID A UUID that the sender chooses, by which the message is stored once; absent: the instance chooses one.
+	ID string `json:"id,omitempty,omitzero"`
+
+	// InReplyTo The id of the message that it answers.
+	InReplyTo string `json:"in_reply_to,omitempty,omitzero"`
+
+	// Payload Any JSON, up to 4096 bytes without spaces.
+	Payload JSON `json:"payload,omitempty,omitzero"`
+
+	// PayloadRef In place of payload: the digest of a blob that was sent before (POST /blobs), in the workspace main. It has JSON.
+	PayloadRef string `json:"payload_ref,omitempty,omitzero"`
+
+	// To The reader that it is for; absent: all of the workspace.
+	To string `json:"to,omitempty,omitzero"`
+
+	// Type task_assign, task_claim, task_progress, task_done, task_failed, task_blocked, heartbeat, state_change, review_request, review_result, agent_started, agent_stopped, or one that begins with x-. It changes no task.
+	Type string `json:"type"`
 }
 
 // NewQuota defines model for NewQuota.
@@ -2457,6 +2607,38 @@ type Quota struct {
 // QuotaList defines model for QuotaList.
 type QuotaList struct {
 	Items []Quota `json:"items"`
+}
+
+// Reader defines model for Reader.
+type Reader struct {
+	// Acked It has acknowledged all up to this number.
+	Acked int64 `json:"acked"`
+
+	// DeadLetters How many it has.
+	DeadLetters int64 `json:"dead_letters,omitempty,omitzero"`
+
+	// Delivered It was given all up to this number.
+	Delivered int64 `json:"delivered"`
+
+	// DroppedAt Since when nothing is kept for it.
+	DroppedAt time.Time `json:"dropped_at,omitempty,omitzero"`
+
+	// Head The first that it was given and has not acknowledged.
+	Head int64 `json:"head,omitempty,omitzero"`
+
+	// Name Its name.
+	Name string `json:"name"`
+
+	// SeenAt When it was there last, to about a day.
+	SeenAt time.Time `json:"seen_at"`
+
+	// Tries How often that one has failed.
+	Tries int `json:"tries,omitempty,omitzero"`
+}
+
+// ReaderList defines model for ReaderList.
+type ReaderList struct {
+	Items []Reader `json:"items"`
 }
 
 // Reason defines model for Reason.
@@ -3245,6 +3427,21 @@ type KindName = string
 // LaneName defines model for LaneName.
 type LaneName = string
 
+// MessageID defines model for MessageID.
+type MessageID = string
+
+// MessageLimit defines model for MessageLimit.
+type MessageLimit = int
+
+// MessageSeq defines model for MessageSeq.
+type MessageSeq = int64
+
+// MessageWait defines model for MessageWait.
+type MessageWait = string
+
+// PollLimit defines model for PollLimit.
+type PollLimit = int
+
 // QuestionCursor defines model for QuestionCursor.
 type QuestionCursor = string
 
@@ -3253,6 +3450,9 @@ type QuestionName = string
 
 // QuotaName defines model for QuotaName.
 type QuotaName = string
+
+// ReaderName defines model for ReaderName.
+type ReaderName = string
 
 // RunKey defines model for RunKey.
 type RunKey = string
@@ -3290,11 +3490,17 @@ type OneBudget = Budget
 // OneDelivery defines model for OneDelivery.
 type OneDelivery = Delivery
 
+// OneMessage defines model for OneMessage.
+type OneMessage = Message
+
 // OneQuestion defines model for OneQuestion.
 type OneQuestion = Question
 
 // OneQuota How many tasks in its scope may be claimed at once, or in a time.
 type OneQuota = Quota
+
+// OneReader defines model for OneReader.
+type OneReader = Reader
 
 // OneSchedule An order that is given again and again. A viewer gets nothing of what its agents are given.
 type OneSchedule = Schedule
@@ -3482,6 +3688,54 @@ type ClaimBacklogTasksParams struct {
 	Wait string `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
 }
 
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// Reader Of this one alone.
+	Reader string `form:"reader,omitempty" json:"reader,omitempty,omitzero"`
+
+	// Limit At most so many.
+	Limit *MessageLimit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListMessagesParams defines parameters for ListMessages.
+type ListMessagesParams struct {
+	// From Of this sender.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To To this reader alone.
+	To string `form:"to,omitempty" json:"to,omitempty,omitzero"`
+
+	// Type Of this type.
+	Type string `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// CorrelationID Of this conversation.
+	CorrelationID string `form:"correlation_id,omitempty" json:"correlation_id,omitempty,omitzero"`
+
+	// Grep With these words in the payload, as a search has them: "two words", -not, or.
+	Grep string `form:"grep,omitempty" json:"grep,omitempty,omitzero"`
+
+	// After Those with higher numbers, the lowest first.
+	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Resolve With what blobs have, of up to 256 KiB each.
+	Resolve bool `form:"resolve,omitempty" json:"resolve,omitempty,omitzero"`
+
+	// Limit At most so many.
+	Limit *MessageLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The next of an earlier answer, with the same other parameters: what comes after it. What came meanwhile moves nothing.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// PollMessagesParams defines parameters for PollMessages.
+type PollMessagesParams struct {
+	// Wait Wait for one for so long, 30s at most.
+	Wait MessageWait `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+
+	// Limit At most so many.
+	Limit *PollLimit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // ListBacklogTasksParams defines parameters for ListBacklogTasks.
 type ListBacklogTasksParams struct {
 	// Status Only those in this column of the board: ready, claimed, blocked or done.
@@ -3624,11 +3878,17 @@ type VerifyClaimGrantJSONRequestBody = GrantCheck
 // ChangeLaneJSONRequestBody defines body for ChangeLane for application/json ContentType.
 type ChangeLaneJSONRequestBody = LaneChange
 
+// SendMessageJSONRequestBody defines body for SendMessage for application/json ContentType.
+type SendMessageJSONRequestBody = NewMessage
+
 // SetQuotaJSONRequestBody defines body for SetQuota for application/json ContentType.
 type SetQuotaJSONRequestBody = NewQuota
 
 // RemoveQuotaJSONRequestBody defines body for RemoveQuota for application/json ContentType.
 type RemoveQuotaJSONRequestBody = Reason
+
+// AckMessagesJSONRequestBody defines body for AckMessages for application/json ContentType.
+type AckMessagesJSONRequestBody = MessageAck
 
 // CreateBacklogTasksJSONRequestBody defines body for CreateBacklogTasks for application/json ContentType.
 type CreateBacklogTasksJSONRequestBody = NewBacklogTasks
@@ -4533,6 +4793,11 @@ type ClientInterface interface {
 	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
 	ClaimBacklogTasks(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListDeadLetters Messages that readers could not use
+	//
+	// Corresponds with GET /workspaces/{workspace}/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLetters(ctx context.Context, workspace WorkspaceName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListFreezes What is frozen
 	//
 	// Corresponds with GET /workspaces/{workspace}/freezes (the `ListFreezes` operationId).
@@ -4620,6 +4885,40 @@ type ClientInterface interface {
 	// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
 	ChangeLane(ctx context.Context, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListMessages The messages of a workspace, the newest first
+	//
+	// By one of from, to, type, correlation_id and grep, or all. With `after` they rise, from the first number above it.
+	//
+	// Corresponds with GET /workspaces/{workspace}/messages (the `ListMessages` operationId).
+	ListMessages(ctx context.Context, workspace WorkspaceName, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendMessageWithBody Send a message
+	//
+	// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+	// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+	SendMessageWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendMessage Send a message
+	//
+	// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+	// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+	SendMessage(ctx context.Context, workspace WorkspaceName, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetMessage One message
+	//
+	// With what its blob has, of up to 256 KiB.
+	//
+	// Corresponds with GET /workspaces/{workspace}/messages/{message} (the `GetMessage` operationId).
+	GetMessage(ctx context.Context, workspace WorkspaceName, message MessageID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListQuotas The quotas that bind a workspace, those of the instance included
 	//
 	// Corresponds with GET /workspaces/{workspace}/quotas (the `ListQuotas` operationId).
@@ -4665,6 +4964,58 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
 	RemoveQuota(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListReaders The readers of a workspace, and how far each is
+	//
+	// Corresponds with GET /workspaces/{workspace}/readers (the `ListReaders` operationId).
+	ListReaders(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DropReader Forget a reader with its dead letters
+	//
+	// Nothing is kept for it any more. When it polls again it begins anew.
+	//
+	// Corresponds with DELETE /workspaces/{workspace}/readers/{reader} (the `DropReader` operationId).
+	DropReader(ctx context.Context, workspace WorkspaceName, reader ReaderName, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckMessagesWithBody Acknowledge all up to a number, or say that one has failed
+	//
+	// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+	// again it is about that one alone.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+	AckMessagesWithBody(ctx context.Context, workspace WorkspaceName, reader ReaderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckMessages Acknowledge all up to a number, or say that one has failed
+	//
+	// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+	// again it is about that one alone.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+	AckMessages(ctx context.Context, workspace WorkspaceName, reader ReaderName, body AckMessagesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DropDeadLetter Forget a dead letter
+	//
+	// The message stays for others.
+	//
+	// Corresponds with DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq} (the `DropDeadLetter` operationId).
+	DropDeadLetter(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryDeadLetter Have a dead letter delivered to its reader once more
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry (the `RetryDeadLetter` operationId).
+	RetryDeadLetter(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PollMessages What a reader has not acknowledged, the oldest first
+	//
+	// It moves nothing: the same comes again until it is acknowledged. Who polls for the first time is a reader from then on, and begins with the oldest that is kept. What is
+	// not acknowledged within a minute has failed once; after five times it is a dead letter of this reader, which goes on behind it.
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/poll (the `PollMessages` operationId).
+	PollMessages(ctx context.Context, workspace WorkspaceName, reader ReaderName, params *PollMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReclaimBacklogTasks Take back all claims that have run out
 	//
@@ -6768,6 +7119,21 @@ func (c *Client) ClaimBacklogTasks(ctx context.Context, workspace WorkspaceName,
 	return c.Client.Do(req)
 }
 
+// ListDeadLetters Messages that readers could not use
+//
+// Corresponds with GET /workspaces/{workspace}/dead-letters (the `ListDeadLetters` operationId).
+func (c *Client) ListDeadLetters(ctx context.Context, workspace WorkspaceName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDeadLettersRequest(c.Server, workspace, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListFreezes What is frozen
 //
 // Corresponds with GET /workspaces/{workspace}/freezes (the `ListFreezes` operationId).
@@ -6965,6 +7331,80 @@ func (c *Client) ChangeLane(ctx context.Context, workspace WorkspaceName, lane L
 	return c.Client.Do(req)
 }
 
+// ListMessages The messages of a workspace, the newest first
+//
+// By one of from, to, type, correlation_id and grep, or all. With `after` they rise, from the first number above it.
+//
+// Corresponds with GET /workspaces/{workspace}/messages (the `ListMessages` operationId).
+func (c *Client) ListMessages(ctx context.Context, workspace WorkspaceName, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListMessagesRequest(c.Server, workspace, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendMessageWithBody Send a message
+//
+// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+func (c *Client) SendMessageWithBody(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendMessageRequestWithBody(c.Server, workspace, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendMessage Send a message
+//
+// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+func (c *Client) SendMessage(ctx context.Context, workspace WorkspaceName, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendMessageRequest(c.Server, workspace, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetMessage One message
+//
+// With what its blob has, of up to 256 KiB.
+//
+// Corresponds with GET /workspaces/{workspace}/messages/{message} (the `GetMessage` operationId).
+func (c *Client) GetMessage(ctx context.Context, workspace WorkspaceName, message MessageID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetMessageRequest(c.Server, workspace, message)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListQuotas The quotas that bind a workspace, those of the instance included
 //
 // Corresponds with GET /workspaces/{workspace}/quotas (the `ListQuotas` operationId).
@@ -7061,6 +7501,128 @@ func (c *Client) RemoveQuotaWithBody(ctx context.Context, workspace WorkspaceNam
 // Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
 func (c *Client) RemoveQuota(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRemoveQuotaRequest(c.Server, workspace, quota, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListReaders The readers of a workspace, and how far each is
+//
+// Corresponds with GET /workspaces/{workspace}/readers (the `ListReaders` operationId).
+func (c *Client) ListReaders(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListReadersRequest(c.Server, workspace)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DropReader Forget a reader with its dead letters
+//
+// Nothing is kept for it any more. When it polls again it begins anew.
+//
+// Corresponds with DELETE /workspaces/{workspace}/readers/{reader} (the `DropReader` operationId).
+func (c *Client) DropReader(ctx context.Context, workspace WorkspaceName, reader ReaderName, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDropReaderRequest(c.Server, workspace, reader)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckMessagesWithBody Acknowledge all up to a number, or say that one has failed
+//
+// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+// again it is about that one alone.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+func (c *Client) AckMessagesWithBody(ctx context.Context, workspace WorkspaceName, reader ReaderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckMessagesRequestWithBody(c.Server, workspace, reader, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckMessages Acknowledge all up to a number, or say that one has failed
+//
+// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+// again it is about that one alone.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+func (c *Client) AckMessages(ctx context.Context, workspace WorkspaceName, reader ReaderName, body AckMessagesJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckMessagesRequest(c.Server, workspace, reader, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DropDeadLetter Forget a dead letter
+//
+// The message stays for others.
+//
+// Corresponds with DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq} (the `DropDeadLetter` operationId).
+func (c *Client) DropDeadLetter(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDropDeadLetterRequest(c.Server, workspace, reader, seq)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryDeadLetter Have a dead letter delivered to its reader once more
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry (the `RetryDeadLetter` operationId).
+func (c *Client) RetryDeadLetter(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryDeadLetterRequest(c.Server, workspace, reader, seq)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PollMessages What a reader has not acknowledged, the oldest first
+//
+// It moves nothing: the same comes again until it is acknowledged. Who polls for the first time is a reader from then on, and begins with the oldest that is kept. What is
+// not acknowledged within a minute has failed once; after five times it is a dead letter of this reader, which goes on behind it.
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/poll (the `PollMessages` operationId).
+func (c *Client) PollMessages(ctx context.Context, workspace WorkspaceName, reader ReaderName, params *PollMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPollMessagesRequest(c.Server, workspace, reader, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11051,6 +11613,75 @@ func NewClaimBacklogTasksRequestWithBody(server string, workspace WorkspaceName,
 	return req, nil
 }
 
+// NewListDeadLettersRequest constructs an http.Request for the ListDeadLetters method
+func NewListDeadLettersRequest(server string, workspace WorkspaceName, params *ListDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/dead-letters", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reader", params.Reader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListFreezesRequest constructs an http.Request for the ListFreezes method
 func NewListFreezesRequest(server string, workspace WorkspaceName) (*http.Request, error) {
 	var err error
@@ -11348,6 +11979,223 @@ func NewChangeLaneRequestWithBody(server string, workspace WorkspaceName, lane L
 	return req, nil
 }
 
+// NewListMessagesRequest constructs an http.Request for the ListMessages method
+func NewListMessagesRequest(server string, workspace WorkspaceName, params *ListMessagesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/messages", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "correlation_id", params.CorrelationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "grep", params.Grep, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "resolve", params.Resolve, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSendMessageRequest calls the generic SendMessage builder with application/json body
+func NewSendMessageRequest(server string, workspace WorkspaceName, body SendMessageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSendMessageRequestWithBody(server, workspace, "application/json", bodyReader)
+}
+
+// NewSendMessageRequestWithBody constructs an http.Request for the SendMessage method, with any body, and a specified content type
+func NewSendMessageRequestWithBody(server string, workspace WorkspaceName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/messages", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetMessageRequest constructs an http.Request for the GetMessage method
+func NewGetMessageRequest(server string, workspace WorkspaceName, message MessageID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "message", message, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/messages/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListQuotasRequest constructs an http.Request for the ListQuotas method
 func NewListQuotasRequest(server string, workspace WorkspaceName) (*http.Request, error) {
 	var err error
@@ -11520,6 +12368,307 @@ func NewRemoveQuotaRequestWithBody(server string, workspace WorkspaceName, quota
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListReadersRequest constructs an http.Request for the ListReaders method
+func NewListReadersRequest(server string, workspace WorkspaceName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/readers", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDropReaderRequest constructs an http.Request for the DropReader method
+func NewDropReaderRequest(server string, workspace WorkspaceName, reader ReaderName) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reader", reader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/readers/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAckMessagesRequest calls the generic AckMessages builder with application/json body
+func NewAckMessagesRequest(server string, workspace WorkspaceName, reader ReaderName, body AckMessagesJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAckMessagesRequestWithBody(server, workspace, reader, "application/json", bodyReader)
+}
+
+// NewAckMessagesRequestWithBody constructs an http.Request for the AckMessages method, with any body, and a specified content type
+func NewAckMessagesRequestWithBody(server string, workspace WorkspaceName, reader ReaderName, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reader", reader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/readers/%s/ack", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDropDeadLetterRequest constructs an http.Request for the DropDeadLetter method
+func NewDropDeadLetterRequest(server string, workspace WorkspaceName, reader ReaderName, seq MessageSeq) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reader", reader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "seq", seq, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/readers/%s/dead-letters/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRetryDeadLetterRequest constructs an http.Request for the RetryDeadLetter method
+func NewRetryDeadLetterRequest(server string, workspace WorkspaceName, reader ReaderName, seq MessageSeq) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reader", reader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "seq", seq, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/readers/%s/dead-letters/%s/retry", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPollMessagesRequest constructs an http.Request for the PollMessages method
+func NewPollMessagesRequest(server string, workspace WorkspaceName, reader ReaderName, params *PollMessagesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workspace", workspace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "reader", reader, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/workspaces/%s/readers/%s/poll", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -13602,6 +14751,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /workspaces/{workspace}/claim (the `ClaimBacklogTasks` operationId).
 	ClaimBacklogTasksWithResponse(ctx context.Context, workspace WorkspaceName, params *ClaimBacklogTasksParams, body ClaimBacklogTasksJSONRequestBody, reqEditors ...RequestEditorFn) (*ClaimBacklogTasksResponse, error)
 
+	// ListDeadLettersWithResponse Messages that readers could not use
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLettersWithResponse(ctx context.Context, workspace WorkspaceName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
+
 	// ListFreezesWithResponse What is frozen
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -13695,6 +14851,44 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /workspaces/{workspace}/lanes/{lane} (the `ChangeLane` operationId).
 	ChangeLaneWithResponse(ctx context.Context, workspace WorkspaceName, lane LaneName, body ChangeLaneJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeLaneResponse, error)
 
+	// ListMessagesWithResponse The messages of a workspace, the newest first
+	//
+	// By one of from, to, type, correlation_id and grep, or all. With `after` they rise, from the first number above it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/messages (the `ListMessages` operationId).
+	ListMessagesWithResponse(ctx context.Context, workspace WorkspaceName, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*ListMessagesResponse, error)
+
+	// SendMessageWithBodyWithResponse Send a message
+	//
+	// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+	// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+	SendMessageWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendMessageResponse, error)
+
+	// SendMessageWithResponse Send a message
+	//
+	// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+	// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+	SendMessageWithResponse(ctx context.Context, workspace WorkspaceName, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendMessageResponse, error)
+
+	// GetMessageWithResponse One message
+	//
+	// With what its blob has, of up to 256 KiB.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/messages/{message} (the `GetMessage` operationId).
+	GetMessageWithResponse(ctx context.Context, workspace WorkspaceName, message MessageID, reqEditors ...RequestEditorFn) (*GetMessageResponse, error)
+
 	// ListQuotasWithResponse The quotas that bind a workspace, those of the instance included
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -13744,6 +14938,68 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /workspaces/{workspace}/quotas/{quota}/remove (the `RemoveQuota` operationId).
 	RemoveQuotaWithResponse(ctx context.Context, workspace WorkspaceName, quota QuotaName, body RemoveQuotaJSONRequestBody, reqEditors ...RequestEditorFn) (*RemoveQuotaResponse, error)
+
+	// ListReadersWithResponse The readers of a workspace, and how far each is
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /workspaces/{workspace}/readers (the `ListReaders` operationId).
+	ListReadersWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListReadersResponse, error)
+
+	// DropReaderWithResponse Forget a reader with its dead letters
+	//
+	// Nothing is kept for it any more. When it polls again it begins anew.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /workspaces/{workspace}/readers/{reader} (the `DropReader` operationId).
+	DropReaderWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, reqEditors ...RequestEditorFn) (*DropReaderResponse, error)
+
+	// AckMessagesWithBodyWithResponse Acknowledge all up to a number, or say that one has failed
+	//
+	// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+	// again it is about that one alone.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+	AckMessagesWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AckMessagesResponse, error)
+
+	// AckMessagesWithResponse Acknowledge all up to a number, or say that one has failed
+	//
+	// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+	// again it is about that one alone.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+	AckMessagesWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, body AckMessagesJSONRequestBody, reqEditors ...RequestEditorFn) (*AckMessagesResponse, error)
+
+	// DropDeadLetterWithResponse Forget a dead letter
+	//
+	// The message stays for others.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq} (the `DropDeadLetter` operationId).
+	DropDeadLetterWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*DropDeadLetterResponse, error)
+
+	// RetryDeadLetterWithResponse Have a dead letter delivered to its reader once more
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry (the `RetryDeadLetter` operationId).
+	RetryDeadLetterWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*RetryDeadLetterResponse, error)
+
+	// PollMessagesWithResponse What a reader has not acknowledged, the oldest first
+	//
+	// It moves nothing: the same comes again until it is acknowledged. Who polls for the first time is a reader from then on, and begins with the oldest that is kept. What is
+	// not acknowledged within a minute has failed once; after five times it is a dead letter of this reader, which goes on behind it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /workspaces/{workspace}/readers/{reader}/poll (the `PollMessages` operationId).
+	PollMessagesWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, params *PollMessagesParams, reqEditors ...RequestEditorFn) (*PollMessagesResponse, error)
 
 	// ReclaimBacklogTasksWithResponse Take back all claims that have run out
 	//
@@ -17567,6 +18823,54 @@ func (r ClaimBacklogTasksResponse) ContentType() string {
 	return ""
 }
 
+type ListDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeadLetterList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDeadLettersResponse) GetJSON200() *DeadLetterList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListFreezesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -17903,6 +19207,150 @@ func (r ChangeLaneResponse) ContentType() string {
 	return ""
 }
 
+type ListMessagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MessageList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListMessagesResponse) GetJSON200() *MessageList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListMessagesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListMessagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListMessagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListMessagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListMessagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SendMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneMessage
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SendMessageResponse) GetJSON200() *OneMessage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SendMessageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SendMessageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SendMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneMessage
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetMessageResponse) GetJSON200() *OneMessage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetMessageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetMessageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListQuotasResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -18089,6 +19537,294 @@ func (r RemoveQuotaResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RemoveQuotaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListReadersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ReaderList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListReadersResponse) GetJSON200() *ReaderList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListReadersResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListReadersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListReadersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListReadersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListReadersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DropReaderResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Removed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DropReaderResponse) GetJSON200() *Removed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DropReaderResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DropReaderResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DropReaderResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DropReaderResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DropReaderResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AckMessagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneReader
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AckMessagesResponse) GetJSON200() *OneReader {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AckMessagesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AckMessagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AckMessagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AckMessagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AckMessagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DropDeadLetterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Removed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DropDeadLetterResponse) GetJSON200() *Removed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DropDeadLetterResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DropDeadLetterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DropDeadLetterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DropDeadLetterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DropDeadLetterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RetryDeadLetterResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneReader
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RetryDeadLetterResponse) GetJSON200() *OneReader {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RetryDeadLetterResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RetryDeadLetterResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryDeadLetterResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryDeadLetterResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryDeadLetterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PollMessagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MessagePage
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PollMessagesResponse) GetJSON200() *MessagePage {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PollMessagesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PollMessagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PollMessagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PollMessagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PollMessagesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -20648,6 +22384,19 @@ func (c *ClientWithResponses) ClaimBacklogTasksWithResponse(ctx context.Context,
 	return ParseClaimBacklogTasksResponse(rsp)
 }
 
+// ListDeadLettersWithResponse Messages that readers could not use
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/dead-letters (the `ListDeadLetters` operationId).
+func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, workspace WorkspaceName, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error) {
+	rsp, err := c.ListDeadLetters(ctx, workspace, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDeadLettersResponse(rsp)
+}
+
 // ListFreezesWithResponse What is frozen
 //
 // Returns a wrapper object for the known response body format(s).
@@ -20807,6 +22556,68 @@ func (c *ClientWithResponses) ChangeLaneWithResponse(ctx context.Context, worksp
 	return ParseChangeLaneResponse(rsp)
 }
 
+// ListMessagesWithResponse The messages of a workspace, the newest first
+//
+// By one of from, to, type, correlation_id and grep, or all. With `after` they rise, from the first number above it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/messages (the `ListMessages` operationId).
+func (c *ClientWithResponses) ListMessagesWithResponse(ctx context.Context, workspace WorkspaceName, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*ListMessagesResponse, error) {
+	rsp, err := c.ListMessages(ctx, workspace, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListMessagesResponse(rsp)
+}
+
+// SendMessageWithBodyWithResponse Send a message
+//
+// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+func (c *ClientWithResponses) SendMessageWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendMessageResponse, error) {
+	rsp, err := c.SendMessageWithBody(ctx, workspace, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendMessageResponse(rsp)
+}
+
+// SendMessageWithResponse Send a message
+//
+// To one reader, or to all of the workspace. With its own id it may be sent again: what is there with the same content is answered as it is
+// (`known`), and other content under the id is a conflict. A sender has 100000 messages, and a workspace a million, until retention removes some.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/messages (the `SendMessage` operationId).
+func (c *ClientWithResponses) SendMessageWithResponse(ctx context.Context, workspace WorkspaceName, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendMessageResponse, error) {
+	rsp, err := c.SendMessage(ctx, workspace, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendMessageResponse(rsp)
+}
+
+// GetMessageWithResponse One message
+//
+// With what its blob has, of up to 256 KiB.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/messages/{message} (the `GetMessage` operationId).
+func (c *ClientWithResponses) GetMessageWithResponse(ctx context.Context, workspace WorkspaceName, message MessageID, reqEditors ...RequestEditorFn) (*GetMessageResponse, error) {
+	rsp, err := c.GetMessage(ctx, workspace, message, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetMessageResponse(rsp)
+}
+
 // ListQuotasWithResponse The quotas that bind a workspace, those of the instance included
 //
 // Returns a wrapper object for the known response body format(s).
@@ -20891,6 +22702,110 @@ func (c *ClientWithResponses) RemoveQuotaWithResponse(ctx context.Context, works
 		return nil, err
 	}
 	return ParseRemoveQuotaResponse(rsp)
+}
+
+// ListReadersWithResponse The readers of a workspace, and how far each is
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /workspaces/{workspace}/readers (the `ListReaders` operationId).
+func (c *ClientWithResponses) ListReadersWithResponse(ctx context.Context, workspace WorkspaceName, reqEditors ...RequestEditorFn) (*ListReadersResponse, error) {
+	rsp, err := c.ListReaders(ctx, workspace, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListReadersResponse(rsp)
+}
+
+// DropReaderWithResponse Forget a reader with its dead letters
+//
+// Nothing is kept for it any more. When it polls again it begins anew.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /workspaces/{workspace}/readers/{reader} (the `DropReader` operationId).
+func (c *ClientWithResponses) DropReaderWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, reqEditors ...RequestEditorFn) (*DropReaderResponse, error) {
+	rsp, err := c.DropReader(ctx, workspace, reader, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDropReaderResponse(rsp)
+}
+
+// AckMessagesWithBodyWithResponse Acknowledge all up to a number, or say that one has failed
+//
+// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+// again it is about that one alone.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+func (c *ClientWithResponses) AckMessagesWithBodyWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AckMessagesResponse, error) {
+	rsp, err := c.AckMessagesWithBody(ctx, workspace, reader, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckMessagesResponse(rsp)
+}
+
+// AckMessagesWithResponse Acknowledge all up to a number, or say that one has failed
+//
+// It never goes back, and not beyond what was given. With `failed` it is about the first message that is not acknowledged. Of a dead letter that is tried
+// again it is about that one alone.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/ack (the `AckMessages` operationId).
+func (c *ClientWithResponses) AckMessagesWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, body AckMessagesJSONRequestBody, reqEditors ...RequestEditorFn) (*AckMessagesResponse, error) {
+	rsp, err := c.AckMessages(ctx, workspace, reader, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckMessagesResponse(rsp)
+}
+
+// DropDeadLetterWithResponse Forget a dead letter
+//
+// The message stays for others.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq} (the `DropDeadLetter` operationId).
+func (c *ClientWithResponses) DropDeadLetterWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*DropDeadLetterResponse, error) {
+	rsp, err := c.DropDeadLetter(ctx, workspace, reader, seq, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDropDeadLetterResponse(rsp)
+}
+
+// RetryDeadLetterWithResponse Have a dead letter delivered to its reader once more
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry (the `RetryDeadLetter` operationId).
+func (c *ClientWithResponses) RetryDeadLetterWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, seq MessageSeq, reqEditors ...RequestEditorFn) (*RetryDeadLetterResponse, error) {
+	rsp, err := c.RetryDeadLetter(ctx, workspace, reader, seq, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryDeadLetterResponse(rsp)
+}
+
+// PollMessagesWithResponse What a reader has not acknowledged, the oldest first
+//
+// It moves nothing: the same comes again until it is acknowledged. Who polls for the first time is a reader from then on, and begins with the oldest that is kept. What is
+// not acknowledged within a minute has failed once; after five times it is a dead letter of this reader, which goes on behind it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /workspaces/{workspace}/readers/{reader}/poll (the `PollMessages` operationId).
+func (c *ClientWithResponses) PollMessagesWithResponse(ctx context.Context, workspace WorkspaceName, reader ReaderName, params *PollMessagesParams, reqEditors ...RequestEditorFn) (*PollMessagesResponse, error) {
+	rsp, err := c.PollMessages(ctx, workspace, reader, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePollMessagesResponse(rsp)
 }
 
 // ReclaimBacklogTasksWithResponse Take back all claims that have run out
@@ -23820,6 +25735,39 @@ func ParseClaimBacklogTasksResponse(rsp *http.Response) (*ClaimBacklogTasksRespo
 	return response, nil
 }
 
+// ParseListDeadLettersResponse parses an HTTP response from a ListDeadLettersWithResponse call
+func ParseListDeadLettersResponse(rsp *http.Response) (*ListDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeadLetterList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListFreezesResponse parses an HTTP response from a ListFreezesWithResponse call
 func ParseListFreezesResponse(rsp *http.Response) (*ListFreezesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24051,6 +25999,105 @@ func ParseChangeLaneResponse(rsp *http.Response) (*ChangeLaneResponse, error) {
 	return response, nil
 }
 
+// ParseListMessagesResponse parses an HTTP response from a ListMessagesWithResponse call
+func ParseListMessagesResponse(rsp *http.Response) (*ListMessagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListMessagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MessageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSendMessageResponse parses an HTTP response from a SendMessageWithResponse call
+func ParseSendMessageResponse(rsp *http.Response) (*SendMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneMessage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetMessageResponse parses an HTTP response from a GetMessageWithResponse call
+func ParseGetMessageResponse(rsp *http.Response) (*GetMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneMessage
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListQuotasResponse parses an HTTP response from a ListQuotasWithResponse call
 func ParseListQuotasResponse(rsp *http.Response) (*ListQuotasResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -24166,6 +26213,204 @@ func ParseRemoveQuotaResponse(rsp *http.Response) (*RemoveQuotaResponse, error) 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Removed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListReadersResponse parses an HTTP response from a ListReadersWithResponse call
+func ParseListReadersResponse(rsp *http.Response) (*ListReadersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListReadersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ReaderList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDropReaderResponse parses an HTTP response from a DropReaderWithResponse call
+func ParseDropReaderResponse(rsp *http.Response) (*DropReaderResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DropReaderResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Removed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAckMessagesResponse parses an HTTP response from a AckMessagesWithResponse call
+func ParseAckMessagesResponse(rsp *http.Response) (*AckMessagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AckMessagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneReader
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDropDeadLetterResponse parses an HTTP response from a DropDeadLetterWithResponse call
+func ParseDropDeadLetterResponse(rsp *http.Response) (*DropDeadLetterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DropDeadLetterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Removed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRetryDeadLetterResponse parses an HTTP response from a RetryDeadLetterWithResponse call
+func ParseRetryDeadLetterResponse(rsp *http.Response) (*RetryDeadLetterResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryDeadLetterResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneReader
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePollMessagesResponse parses an HTTP response from a PollMessagesWithResponse call
+func ParsePollMessagesResponse(rsp *http.Response) (*PollMessagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PollMessagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MessagePage
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -25133,6 +27378,9 @@ type ServerInterface interface {
 	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
 	// (POST /workspaces/{workspace}/claim)
 	ClaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ClaimBacklogTasksParams)
+	// ListDeadLetters Messages that readers could not use
+	// (GET /workspaces/{workspace}/dead-letters)
+	ListDeadLetters(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListDeadLettersParams)
 	// ListFreezes What is frozen
 	// (GET /workspaces/{workspace}/freezes)
 	ListFreezes(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
@@ -25154,6 +27402,15 @@ type ServerInterface interface {
 	// ChangeLane Pause, drain, disable, resume or weigh a lane
 	// (PATCH /workspaces/{workspace}/lanes/{lane})
 	ChangeLane(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, lane LaneName)
+	// ListMessages The messages of a workspace, the newest first
+	// (GET /workspaces/{workspace}/messages)
+	ListMessages(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListMessagesParams)
+	// SendMessage Send a message
+	// (POST /workspaces/{workspace}/messages)
+	SendMessage(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// GetMessage One message
+	// (GET /workspaces/{workspace}/messages/{message})
+	GetMessage(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, message MessageID)
 	// ListQuotas The quotas that bind a workspace, those of the instance included
 	// (GET /workspaces/{workspace}/quotas)
 	ListQuotas(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
@@ -25166,6 +27423,24 @@ type ServerInterface interface {
 	// RemoveQuota Remove a quota
 	// (POST /workspaces/{workspace}/quotas/{quota}/remove)
 	RemoveQuota(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, quota QuotaName)
+	// ListReaders The readers of a workspace, and how far each is
+	// (GET /workspaces/{workspace}/readers)
+	ListReaders(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
+	// DropReader Forget a reader with its dead letters
+	// (DELETE /workspaces/{workspace}/readers/{reader})
+	DropReader(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName)
+	// AckMessages Acknowledge all up to a number, or say that one has failed
+	// (POST /workspaces/{workspace}/readers/{reader}/ack)
+	AckMessages(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName)
+	// DropDeadLetter Forget a dead letter
+	// (DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq})
+	DropDeadLetter(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName, seq MessageSeq)
+	// RetryDeadLetter Have a dead letter delivered to its reader once more
+	// (POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry)
+	RetryDeadLetter(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName, seq MessageSeq)
+	// PollMessages What a reader has not acknowledged, the oldest first
+	// (POST /workspaces/{workspace}/readers/{reader}/poll)
+	PollMessages(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName, params PollMessagesParams)
 	// ReclaimBacklogTasks Take back all claims that have run out
 	// (POST /workspaces/{workspace}/reclaim)
 	ReclaimBacklogTasks(w http.ResponseWriter, r *http.Request, workspace WorkspaceName)
@@ -27509,6 +29784,61 @@ func (siw *ServerInterfaceWrapper) ClaimBacklogTasks(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// ListDeadLetters operation middleware
+func (siw *ServerInterfaceWrapper) ListDeadLetters(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDeadLettersParams
+
+	// ------------- Optional query parameter "reader" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reader", r.URL.Query(), &params.Reader, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reader"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reader", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListDeadLetters(w, r, workspace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListFreezes operation middleware
 func (siw *ServerInterfaceWrapper) ListFreezes(w http.ResponseWriter, r *http.Request) {
 
@@ -27700,6 +30030,213 @@ func (siw *ServerInterfaceWrapper) ChangeLane(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// ListMessages operation middleware
+func (siw *ServerInterfaceWrapper) ListMessages(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListMessagesParams
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", r.URL.Query(), &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "type"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "correlation_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "correlation_id", r.URL.Query(), &params.CorrelationID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "correlation_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "correlation_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "grep" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "grep", r.URL.Query(), &params.Grep, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "grep"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "grep", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", r.URL.Query(), &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "after"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "after", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "resolve" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "resolve", r.URL.Query(), &params.Resolve, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "resolve"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "resolve", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListMessages(w, r, workspace, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SendMessage operation middleware
+func (siw *ServerInterfaceWrapper) SendMessage(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SendMessage(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetMessage operation middleware
+func (siw *ServerInterfaceWrapper) GetMessage(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "message" -------------
+	var message MessageID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "message", r.PathValue("message"), &message, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "message", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetMessage(w, r, workspace, message)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListQuotas operation middleware
 func (siw *ServerInterfaceWrapper) ListQuotas(w http.ResponseWriter, r *http.Request) {
 
@@ -27813,6 +30350,254 @@ func (siw *ServerInterfaceWrapper) RemoveQuota(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RemoveQuota(w, r, workspace, quota)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListReaders operation middleware
+func (siw *ServerInterfaceWrapper) ListReaders(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListReaders(w, r, workspace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DropReader operation middleware
+func (siw *ServerInterfaceWrapper) DropReader(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "reader" -------------
+	var reader ReaderName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "reader", r.PathValue("reader"), &reader, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reader", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DropReader(w, r, workspace, reader)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AckMessages operation middleware
+func (siw *ServerInterfaceWrapper) AckMessages(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "reader" -------------
+	var reader ReaderName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "reader", r.PathValue("reader"), &reader, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reader", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AckMessages(w, r, workspace, reader)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DropDeadLetter operation middleware
+func (siw *ServerInterfaceWrapper) DropDeadLetter(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "reader" -------------
+	var reader ReaderName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "reader", r.PathValue("reader"), &reader, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reader", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "seq" -------------
+	var seq MessageSeq
+
+	err = runtime.BindStyledParameterWithOptions("simple", "seq", r.PathValue("seq"), &seq, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "seq", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DropDeadLetter(w, r, workspace, reader, seq)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryDeadLetter operation middleware
+func (siw *ServerInterfaceWrapper) RetryDeadLetter(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "reader" -------------
+	var reader ReaderName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "reader", r.PathValue("reader"), &reader, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reader", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "seq" -------------
+	var seq MessageSeq
+
+	err = runtime.BindStyledParameterWithOptions("simple", "seq", r.PathValue("seq"), &seq, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "seq", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryDeadLetter(w, r, workspace, reader, seq)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PollMessages operation middleware
+func (siw *ServerInterfaceWrapper) PollMessages(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "workspace" -------------
+	var workspace WorkspaceName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "workspace", r.PathValue("workspace"), &workspace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "workspace", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "reader" -------------
+	var reader ReaderName
+
+	err = runtime.BindStyledParameterWithOptions("simple", "reader", r.PathValue("reader"), &reader, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reader", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PollMessagesParams
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", r.URL.Query(), &params.Wait, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "wait"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "wait", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PollMessages(w, r, workspace, reader, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -28898,6 +31683,16 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/audit", wrapper.ListBacklogAudit)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/grants/verify", wrapper.VerifyClaimGrant)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/grants/rotate", wrapper.RotateGrantKey)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/messages", wrapper.ListMessages)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/messages", wrapper.SendMessage)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/messages/{message}", wrapper.GetMessage)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/readers", wrapper.ListReaders)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/readers/{reader}/poll", wrapper.PollMessages)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/readers/{reader}/ack", wrapper.AckMessages)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/workspaces/{workspace}/readers/{reader}", wrapper.DropReader)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/dead-letters", wrapper.ListDeadLetters)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry", wrapper.RetryDeadLetter)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/workspaces/{workspace}/readers/{reader}/dead-letters/{seq}", wrapper.DropDeadLetter)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/budgets", wrapper.ListBudgets)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/workspaces/{workspace}/budgets", wrapper.SetBudget)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/workspaces/{workspace}/budgets/{budget}", wrapper.GetBudget)
@@ -28949,9 +31744,13 @@ type OneBudgetJSONResponse Budget
 
 type OneDeliveryJSONResponse Delivery
 
+type OneMessageJSONResponse Message
+
 type OneQuestionJSONResponse Question
 
 type OneQuotaJSONResponse Quota
+
+type OneReaderJSONResponse Reader
 
 type OneScheduleJSONResponse Schedule
 
@@ -31938,6 +34737,46 @@ func (response ClaimBacklogTasksdefaultApplicationProblemPlusJSONResponse) Visit
 	return err
 }
 
+type ListDeadLettersRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Params    ListDeadLettersParams
+}
+
+type ListDeadLettersResponseObject interface {
+	VisitListDeadLettersResponse(w http.ResponseWriter) error
+}
+
+type ListDeadLetters200JSONResponse DeadLetterList
+
+func (response ListDeadLetters200JSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDeadLettersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListDeadLettersdefaultApplicationProblemPlusJSONResponse) VisitListDeadLettersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListFreezesRequestObject struct {
 	Workspace WorkspaceName `json:"workspace"`
 }
@@ -32216,6 +35055,126 @@ func (response ChangeLanedefaultApplicationProblemPlusJSONResponse) VisitChangeL
 	return err
 }
 
+type ListMessagesRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Params    ListMessagesParams
+}
+
+type ListMessagesResponseObject interface {
+	VisitListMessagesResponse(w http.ResponseWriter) error
+}
+
+type ListMessages200JSONResponse MessageList
+
+func (response ListMessages200JSONResponse) VisitListMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListMessagesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListMessagesdefaultApplicationProblemPlusJSONResponse) VisitListMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SendMessageRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Body      *SendMessageJSONRequestBody
+}
+
+type SendMessageResponseObject interface {
+	VisitSendMessageResponse(w http.ResponseWriter) error
+}
+
+type SendMessage200JSONResponse struct{ OneMessageJSONResponse }
+
+func (response SendMessage200JSONResponse) VisitSendMessageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SendMessagedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SendMessagedefaultApplicationProblemPlusJSONResponse) VisitSendMessageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMessageRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Message   MessageID     `json:"message"`
+}
+
+type GetMessageResponseObject interface {
+	VisitGetMessageResponse(w http.ResponseWriter) error
+}
+
+type GetMessage200JSONResponse struct{ OneMessageJSONResponse }
+
+func (response GetMessage200JSONResponse) VisitGetMessageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetMessagedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetMessagedefaultApplicationProblemPlusJSONResponse) VisitGetMessageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListQuotasRequestObject struct {
 	Workspace WorkspaceName `json:"workspace"`
 }
@@ -32365,6 +35324,249 @@ type RemoveQuotadefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RemoveQuotadefaultApplicationProblemPlusJSONResponse) VisitRemoveQuotaResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListReadersRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+}
+
+type ListReadersResponseObject interface {
+	VisitListReadersResponse(w http.ResponseWriter) error
+}
+
+type ListReaders200JSONResponse ReaderList
+
+func (response ListReaders200JSONResponse) VisitListReadersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListReadersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListReadersdefaultApplicationProblemPlusJSONResponse) VisitListReadersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DropReaderRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Reader    ReaderName    `json:"reader"`
+}
+
+type DropReaderResponseObject interface {
+	VisitDropReaderResponse(w http.ResponseWriter) error
+}
+
+type DropReader200JSONResponse struct{ RemovedJSONResponse }
+
+func (response DropReader200JSONResponse) VisitDropReaderResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DropReaderdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DropReaderdefaultApplicationProblemPlusJSONResponse) VisitDropReaderResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckMessagesRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Reader    ReaderName    `json:"reader"`
+	Body      *AckMessagesJSONRequestBody
+}
+
+type AckMessagesResponseObject interface {
+	VisitAckMessagesResponse(w http.ResponseWriter) error
+}
+
+type AckMessages200JSONResponse struct{ OneReaderJSONResponse }
+
+func (response AckMessages200JSONResponse) VisitAckMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AckMessagesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AckMessagesdefaultApplicationProblemPlusJSONResponse) VisitAckMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DropDeadLetterRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Reader    ReaderName    `json:"reader"`
+	Seq       MessageSeq    `json:"seq"`
+}
+
+type DropDeadLetterResponseObject interface {
+	VisitDropDeadLetterResponse(w http.ResponseWriter) error
+}
+
+type DropDeadLetter200JSONResponse struct{ RemovedJSONResponse }
+
+func (response DropDeadLetter200JSONResponse) VisitDropDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DropDeadLetterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DropDeadLetterdefaultApplicationProblemPlusJSONResponse) VisitDropDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryDeadLetterRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Reader    ReaderName    `json:"reader"`
+	Seq       MessageSeq    `json:"seq"`
+}
+
+type RetryDeadLetterResponseObject interface {
+	VisitRetryDeadLetterResponse(w http.ResponseWriter) error
+}
+
+type RetryDeadLetter200JSONResponse struct{ OneReaderJSONResponse }
+
+func (response RetryDeadLetter200JSONResponse) VisitRetryDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryDeadLetterdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetryDeadLetterdefaultApplicationProblemPlusJSONResponse) VisitRetryDeadLetterResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PollMessagesRequestObject struct {
+	Workspace WorkspaceName `json:"workspace"`
+	Reader    ReaderName    `json:"reader"`
+	Params    PollMessagesParams
+}
+
+type PollMessagesResponseObject interface {
+	VisitPollMessagesResponse(w http.ResponseWriter) error
+}
+
+type PollMessages200JSONResponse MessagePage
+
+func (response PollMessages200JSONResponse) VisitPollMessagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PollMessagesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PollMessagesdefaultApplicationProblemPlusJSONResponse) VisitPollMessagesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -33491,6 +36693,9 @@ type StrictServerInterface interface {
 	// ClaimBacklogTasks Claim the next ready tasks, and be the only one who has them
 	// (POST /workspaces/{workspace}/claim)
 	ClaimBacklogTasks(ctx context.Context, request ClaimBacklogTasksRequestObject) (ClaimBacklogTasksResponseObject, error)
+	// ListDeadLetters Messages that readers could not use
+	// (GET /workspaces/{workspace}/dead-letters)
+	ListDeadLetters(ctx context.Context, request ListDeadLettersRequestObject) (ListDeadLettersResponseObject, error)
 	// ListFreezes What is frozen
 	// (GET /workspaces/{workspace}/freezes)
 	ListFreezes(ctx context.Context, request ListFreezesRequestObject) (ListFreezesResponseObject, error)
@@ -33512,6 +36717,15 @@ type StrictServerInterface interface {
 	// ChangeLane Pause, drain, disable, resume or weigh a lane
 	// (PATCH /workspaces/{workspace}/lanes/{lane})
 	ChangeLane(ctx context.Context, request ChangeLaneRequestObject) (ChangeLaneResponseObject, error)
+	// ListMessages The messages of a workspace, the newest first
+	// (GET /workspaces/{workspace}/messages)
+	ListMessages(ctx context.Context, request ListMessagesRequestObject) (ListMessagesResponseObject, error)
+	// SendMessage Send a message
+	// (POST /workspaces/{workspace}/messages)
+	SendMessage(ctx context.Context, request SendMessageRequestObject) (SendMessageResponseObject, error)
+	// GetMessage One message
+	// (GET /workspaces/{workspace}/messages/{message})
+	GetMessage(ctx context.Context, request GetMessageRequestObject) (GetMessageResponseObject, error)
 	// ListQuotas The quotas that bind a workspace, those of the instance included
 	// (GET /workspaces/{workspace}/quotas)
 	ListQuotas(ctx context.Context, request ListQuotasRequestObject) (ListQuotasResponseObject, error)
@@ -33524,6 +36738,24 @@ type StrictServerInterface interface {
 	// RemoveQuota Remove a quota
 	// (POST /workspaces/{workspace}/quotas/{quota}/remove)
 	RemoveQuota(ctx context.Context, request RemoveQuotaRequestObject) (RemoveQuotaResponseObject, error)
+	// ListReaders The readers of a workspace, and how far each is
+	// (GET /workspaces/{workspace}/readers)
+	ListReaders(ctx context.Context, request ListReadersRequestObject) (ListReadersResponseObject, error)
+	// DropReader Forget a reader with its dead letters
+	// (DELETE /workspaces/{workspace}/readers/{reader})
+	DropReader(ctx context.Context, request DropReaderRequestObject) (DropReaderResponseObject, error)
+	// AckMessages Acknowledge all up to a number, or say that one has failed
+	// (POST /workspaces/{workspace}/readers/{reader}/ack)
+	AckMessages(ctx context.Context, request AckMessagesRequestObject) (AckMessagesResponseObject, error)
+	// DropDeadLetter Forget a dead letter
+	// (DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq})
+	DropDeadLetter(ctx context.Context, request DropDeadLetterRequestObject) (DropDeadLetterResponseObject, error)
+	// RetryDeadLetter Have a dead letter delivered to its reader once more
+	// (POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry)
+	RetryDeadLetter(ctx context.Context, request RetryDeadLetterRequestObject) (RetryDeadLetterResponseObject, error)
+	// PollMessages What a reader has not acknowledged, the oldest first
+	// (POST /workspaces/{workspace}/readers/{reader}/poll)
+	PollMessages(ctx context.Context, request PollMessagesRequestObject) (PollMessagesResponseObject, error)
 	// ReclaimBacklogTasks Take back all claims that have run out
 	// (POST /workspaces/{workspace}/reclaim)
 	ReclaimBacklogTasks(ctx context.Context, request ReclaimBacklogTasksRequestObject) (ReclaimBacklogTasksResponseObject, error)
@@ -35741,6 +38973,33 @@ func (sh *strictHandler) ClaimBacklogTasks(w http.ResponseWriter, r *http.Reques
 	}
 }
 
+// ListDeadLetters operation middleware
+func (sh *strictHandler) ListDeadLetters(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListDeadLettersParams) {
+	var request ListDeadLettersRequestObject
+
+	request.Workspace = workspace
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDeadLetters(ctx, request.(ListDeadLettersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDeadLetters")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListDeadLettersResponseObject); ok {
+		if err := validResponse.VisitListDeadLettersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListFreezes operation middleware
 func (sh *strictHandler) ListFreezes(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
 	var request ListFreezesRequestObject
@@ -35952,6 +39211,93 @@ func (sh *strictHandler) ChangeLane(w http.ResponseWriter, r *http.Request, work
 	}
 }
 
+// ListMessages operation middleware
+func (sh *strictHandler) ListMessages(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, params ListMessagesParams) {
+	var request ListMessagesRequestObject
+
+	request.Workspace = workspace
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListMessages(ctx, request.(ListMessagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListMessages")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListMessagesResponseObject); ok {
+		if err := validResponse.VisitListMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// SendMessage operation middleware
+func (sh *strictHandler) SendMessage(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request SendMessageRequestObject
+
+	request.Workspace = workspace
+
+	var body SendMessageJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.SendMessage(ctx, request.(SendMessageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SendMessage")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(SendMessageResponseObject); ok {
+		if err := validResponse.VisitSendMessageResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// GetMessage operation middleware
+func (sh *strictHandler) GetMessage(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, message MessageID) {
+	var request GetMessageRequestObject
+
+	request.Workspace = workspace
+	request.Message = message
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.GetMessage(ctx, request.(GetMessageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetMessage")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(GetMessageResponseObject); ok {
+		if err := validResponse.VisitGetMessageResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // ListQuotas operation middleware
 func (sh *strictHandler) ListQuotas(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
 	var request ListQuotasRequestObject
@@ -36065,6 +39411,177 @@ func (sh *strictHandler) RemoveQuota(w http.ResponseWriter, r *http.Request, wor
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RemoveQuotaResponseObject); ok {
 		if err := validResponse.VisitRemoveQuotaResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListReaders operation middleware
+func (sh *strictHandler) ListReaders(w http.ResponseWriter, r *http.Request, workspace WorkspaceName) {
+	var request ListReadersRequestObject
+
+	request.Workspace = workspace
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListReaders(ctx, request.(ListReadersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListReaders")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListReadersResponseObject); ok {
+		if err := validResponse.VisitListReadersResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DropReader operation middleware
+func (sh *strictHandler) DropReader(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName) {
+	var request DropReaderRequestObject
+
+	request.Workspace = workspace
+	request.Reader = reader
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DropReader(ctx, request.(DropReaderRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DropReader")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DropReaderResponseObject); ok {
+		if err := validResponse.VisitDropReaderResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// AckMessages operation middleware
+func (sh *strictHandler) AckMessages(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName) {
+	var request AckMessagesRequestObject
+
+	request.Workspace = workspace
+	request.Reader = reader
+
+	var body AckMessagesJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AckMessages(ctx, request.(AckMessagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AckMessages")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AckMessagesResponseObject); ok {
+		if err := validResponse.VisitAckMessagesResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// DropDeadLetter operation middleware
+func (sh *strictHandler) DropDeadLetter(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName, seq MessageSeq) {
+	var request DropDeadLetterRequestObject
+
+	request.Workspace = workspace
+	request.Reader = reader
+	request.Seq = seq
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.DropDeadLetter(ctx, request.(DropDeadLetterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DropDeadLetter")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(DropDeadLetterResponseObject); ok {
+		if err := validResponse.VisitDropDeadLetterResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RetryDeadLetter operation middleware
+func (sh *strictHandler) RetryDeadLetter(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName, seq MessageSeq) {
+	var request RetryDeadLetterRequestObject
+
+	request.Workspace = workspace
+	request.Reader = reader
+	request.Seq = seq
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryDeadLetter(ctx, request.(RetryDeadLetterRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryDeadLetter")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetryDeadLetterResponseObject); ok {
+		if err := validResponse.VisitRetryDeadLetterResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// PollMessages operation middleware
+func (sh *strictHandler) PollMessages(w http.ResponseWriter, r *http.Request, workspace WorkspaceName, reader ReaderName, params PollMessagesParams) {
+	var request PollMessagesRequestObject
+
+	request.Workspace = workspace
+	request.Reader = reader
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.PollMessages(ctx, request.(PollMessagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PollMessages")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PollMessagesResponseObject); ok {
+		if err := validResponse.VisitPollMessagesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -123,6 +123,17 @@ var may = map[string][]Role{
 	"POST /workspaces/{workspace}/grants/verify":         handlers,
 	"POST /workspaces/{workspace}/grants/rotate":         ownersAlone,
 
+	"GET /workspaces/{workspace}/messages":                                   operators,
+	"POST /workspaces/{workspace}/messages":                                  handlers,
+	"GET /workspaces/{workspace}/messages/{message}":                         operators,
+	"GET /workspaces/{workspace}/readers":                                    operators,
+	"POST /workspaces/{workspace}/readers/{reader}/poll":                     handlers,
+	"POST /workspaces/{workspace}/readers/{reader}/ack":                      handlers,
+	"DELETE /workspaces/{workspace}/readers/{reader}":                        operators,
+	"GET /workspaces/{workspace}/dead-letters":                               operators,
+	"POST /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}/retry": operators,
+	"DELETE /workspaces/{workspace}/readers/{reader}/dead-letters/{seq}":     operators,
+
 	"GET /workspaces/{workspace}/budgets":                  readers,
 	"POST /workspaces/{workspace}/budgets":                 ownersAlone,
 	"GET /workspaces/{workspace}/budgets/{budget}":         readers,

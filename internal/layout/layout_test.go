@@ -25,6 +25,7 @@ var may = map[string]string{
 	"commands":             "signing",
 	"store":                "commands internal/audittree signing",
 	"store/backlog":        "commands store",
+	"store/messages":       "commands signing store",
 	"store/postgres":       "",
 	"federation":           "commands federation/transport internal/audittree internal/metrics signing store",
 	"federation/join":      "signing",
@@ -57,7 +58,7 @@ var may = map[string]string{
 	"spoke/supervisor/shim":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/confine spoke/supervisor/disk spoke/supervisor/plain spoke/supervisor/tree",
 	"spoke/supervisor/tree":    "spoke/hostfault spoke/supervisor/attempt spoke/supervisor/plain",
 
-	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/git internal/instance internal/listener internal/node internal/tartree internal/token internal/tracing signing spoke spoke/acp spoke/door spoke/policy spoke/runtime spoke/supervisor store store/backlog store/postgres",
+	"cmd/spawnmesh":    "commands federation federation/join federation/transport hub hub/api hub/cron hub/output hub/webhook internal/audittree internal/backup internal/bench internal/config internal/conformance internal/contexts internal/control internal/demo internal/fleet internal/git internal/instance internal/listener internal/node internal/tartree internal/token internal/tracing signing spoke spoke/acp spoke/door spoke/policy spoke/runtime spoke/supervisor store store/backlog store/messages store/postgres",
 	"scripts/acpgen":   "",
 	"scripts/fetchpg":  "",
 	"scripts/gotest":   "",
@@ -88,7 +89,7 @@ var may = map[string]string{
 	"internal/fleet":     "commands hub internal/control spoke/policy",
 	"internal/instance":  "commands signing store store/postgres",
 	"internal/layout":    "",
-	"internal/node":      "commands federation hub hub/api hub/webhook internal/audittree internal/blob internal/control internal/feed internal/instance internal/listener internal/metrics internal/token internal/tracing signing spoke spoke/supervisor store store/backlog",
+	"internal/node":      "commands federation hub hub/api hub/webhook internal/audittree internal/blob internal/control internal/feed internal/instance internal/listener internal/metrics internal/token internal/tracing signing spoke spoke/supervisor store store/backlog store/messages",
 	"internal/tartree":   "",
 	"internal/token":     "",
 	"internal/tracing":   "",
@@ -109,7 +110,7 @@ const shared = "internal/crash internal/fsync internal/hostfile internal/shortpa
 // outside says which rooms alone may know a library: its types stop there.
 var outside = map[string]string{
 	"github.com/nats-io/":       "federation/transport federation/join",
-	"github.com/jackc/":         "store store/backlog store/postgres internal/pgtest internal/meshtest internal/storetest",
+	"github.com/jackc/":         "store store/backlog store/messages store/postgres internal/pgtest internal/meshtest internal/storetest",
 	"github.com/pressly/":       "store",
 	"github.com/spf13/":         "cmd/spawnmesh internal/config",
 	"filippo.io/":               "cmd/spawnmesh internal/backup",

@@ -8,6 +8,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub"
 	"github.com/spawnmesh/spawnmesh/spoke"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
+	"github.com/spawnmesh/spawnmesh/store/messages"
 )
 
 // resources serves the API, a file for each of its resources. A method maps what was asked, calls
@@ -16,6 +17,7 @@ type resources struct {
 	n       *Node
 	desk    spoke.Desk // of the spoke, where this instance is one
 	backlog *backlog.Backlog
+	log     *messages.Log
 }
 
 // hub is that of this instance, where it is one.

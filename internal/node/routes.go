@@ -9,11 +9,12 @@ import (
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/internal/tracing"
 	"github.com/spawnmesh/spawnmesh/spoke"
+	"github.com/spawnmesh/spawnmesh/store/messages"
 )
 
 // routes are what an operator may ask of the instance.
 func (n *Node) routes() http.Handler {
-	r := resources{n: n, backlog: spoke.Backlog(n.Instance.DB, n.Instance.Dir)}
+	r := resources{n: n, backlog: spoke.Backlog(n.Instance.DB, n.Instance.Dir), log: messages.Open(n.Instance.DB)}
 	if n.Spoke != nil {
 		r.desk = n.Spoke.Desk()
 	}
@@ -30,7 +31,7 @@ func traced(h http.Handler) http.Handler {
 // AtRest are those of the same routes that need nothing but the database: the backlog of an instance
 // that does not run, and what its host knows of agents and answers them. Anything else needs one that runs.
 func AtRest(in *instance.Instance) http.Handler {
-	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: spoke.Backlog(in.DB, in.Dir)}, api.Plain{}, control.May, control.Fail)
+	h := api.Serve(resources{n: &Node{Instance: in}, desk: spoke.DeskOf(in.DB, in.Dir), backlog: spoke.Backlog(in.DB, in.Dir), log: messages.Open(in.DB)}, api.Plain{}, control.May, control.Fail)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if atRest(r) {
 			h.ServeHTTP(w, r)

@@ -1502,6 +1502,188 @@ CREATE INDEX webhook_deliveries_leased ON webhook_deliveries (webhook, leased_un
 CREATE INDEX webhook_deliveries_oldest ON webhook_deliveries (webhook, at) WHERE state = 'pending';
 CREATE INDEX webhook_deliveries_ended ON webhook_deliveries (ended_at) WHERE ended_at IS NOT NULL;
 
+----------------------------------------------------------------- messages ---
+
+-- What agents, workers and people of a workspace tell each other: docs/decisions/0056. One row has the last
+-- number. Whoever adds messages holds it until its commit, so a number is visible no later than the next one.
+CREATE TABLE message_numbers (
+    singleton   boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    last        bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO message_numbers DEFAULT VALUES;
+
+CREATE TABLE messages (
+    seq         bigint PRIMARY KEY,
+    workspace   text NOT NULL,              -- or the id of the connection whose agents speak with each other
+    id          uuid NOT NULL,              -- chosen by the sender
+    at          timestamptz NOT NULL,
+    sender      text NOT NULL,
+    recipient   text NOT NULL DEFAULT '',   -- '' = all readers of the workspace
+    type        text NOT NULL,
+    correlation text NOT NULL DEFAULT '',
+    in_reply_to uuid,
+    payload     text NOT NULL DEFAULT '',   -- JSON, or
+    blob        text NOT NULL DEFAULT '',   -- the digest of bytes that are no part of this database
+    said_by     text NOT NULL,              -- who gave it to this instance
+    CONSTRAINT payload_or_blob CHECK (payload = '' OR blob = ''),
+    CONSTRAINT payload_is_small CHECK (octet_length(payload) <= 4096),
+    UNIQUE (workspace, id)
+);
+CREATE INDEX messages_to ON messages (workspace, recipient, seq);
+CREATE INDEX messages_all ON messages (workspace, seq);
+CREATE INDEX messages_from ON messages (workspace, sender, seq);
+CREATE INDEX messages_type ON messages (workspace, type, seq);
+CREATE INDEX messages_thread ON messages (workspace, correlation, seq) WHERE correlation <> '';
+CREATE INDEX messages_blob ON messages (blob) WHERE blob <> '';
+CREATE INDEX messages_words ON messages USING gin (to_tsvector('simple', payload));
+
+-- How many messages are kept, and up to which number retention has removed some.
+CREATE TABLE message_workspaces (
+    workspace   text PRIMARY KEY,
+    kept        bigint NOT NULL DEFAULT 0,
+    pruned      bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+CREATE TABLE message_senders (
+    workspace   text NOT NULL,
+    name        text NOT NULL,
+    kept        bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (workspace, name)
+) WITH (fillfactor = 50);
+
+-- A reader and how far it is. Only what it acknowledges moves acked, which never goes back or beyond delivered.
+CREATE TABLE message_readers (
+    workspace   text NOT NULL,
+    name        text NOT NULL,
+    acked       bigint NOT NULL DEFAULT 0,
+    delivered   bigint NOT NULL DEFAULT 0,
+    head        bigint NOT NULL DEFAULT 0,  -- the first that it was given and has not acknowledged
+    tries       int NOT NULL DEFAULT 0,     -- how often that one has failed
+    head_at     timestamptz,                -- when that one was delivered; null = it has failed since then
+    seen        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    dropped_at  timestamptz,                -- nobody had seen it for long: nothing is kept for it
+    created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (workspace, name),
+    CONSTRAINT acked_was_delivered CHECK (acked <= delivered)
+) WITH (fillfactor = 50);
+
+-- What a reader could not use. It stops nothing behind it.
+CREATE TABLE message_dead (
+    workspace   text NOT NULL,
+    reader      text NOT NULL,
+    seq         bigint NOT NULL,
+    tries       int NOT NULL,
+    why         text NOT NULL DEFAULT '',
+    at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    again       boolean NOT NULL DEFAULT false,   -- it is to be delivered once more
+    given_at    timestamptz,                      -- when it was
+    PRIMARY KEY (workspace, reader, seq)
+);
+CREATE INDEX message_dead_seq ON message_dead (seq);
+CREATE INDEX message_dead_at ON message_dead (at);
+
+-- Who waits for messages.
+CREATE TABLE message_listeners (
+    id      uuid PRIMARY KEY,
+    until   timestamptz NOT NULL
+);
+
+-- Adds messages in their order. What is there already with the same content stays, and is no error.
+-- +goose StatementBegin
+CREATE FUNCTION publish_messages(workspaces text[], ids uuid[], senders text[], recipients text[], types text[], correlations text[], replies uuid[], payloads text[], blob_refs text[], says text[], most_of_workspace bigint, most_of_sender bigint)
+    RETURNS TABLE (n int, outcome text, number bigint, stored timestamptz) LANGUAGE plpgsql AS $$
+DECLARE
+    next bigint;
+    old messages;
+BEGIN
+    SELECT m.last INTO STRICT next FROM message_numbers m FOR UPDATE;
+    FOR i IN 1 .. cardinality(ids) LOOP
+        n := i;
+        SELECT * INTO old FROM messages m WHERE m.workspace = workspaces[i] AND m.id = ids[i];
+        IF FOUND THEN
+            outcome := CASE WHEN (old.sender, old.recipient, old.type, old.correlation, coalesce(old.in_reply_to::text, ''), old.payload, old.blob)
+                = (senders[i], recipients[i], types[i], correlations[i], coalesce(replies[i]::text, ''), payloads[i], blob_refs[i]) THEN 'known' ELSE 'other' END;
+            number := old.seq;
+            stored := old.at;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        number := 0;
+        stored := clock_timestamp();
+        INSERT INTO message_workspaces AS w (workspace, kept) VALUES (workspaces[i], 1) ON CONFLICT (workspace) DO UPDATE SET kept = w.kept + 1 WHERE w.kept < most_of_workspace;
+        IF NOT FOUND THEN
+            outcome := 'full';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        INSERT INTO message_senders AS s (workspace, name, kept) VALUES (workspaces[i], senders[i], 1) ON CONFLICT (workspace, name) DO UPDATE SET kept = s.kept + 1 WHERE s.kept < most_of_sender;
+        IF NOT FOUND THEN
+            UPDATE message_workspaces w SET kept = w.kept - 1 WHERE w.workspace = workspaces[i];
+            outcome := 'many';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF blob_refs[i] <> '' THEN
+            UPDATE blobs b SET at = clock_timestamp() WHERE b.digest = blob_refs[i] AND b.owner = 'ws/' || workspaces[i];
+            IF NOT FOUND THEN
+                UPDATE message_workspaces w SET kept = w.kept - 1 WHERE w.workspace = workspaces[i];
+                UPDATE message_senders s SET kept = s.kept - 1 WHERE s.workspace = workspaces[i] AND s.name = senders[i];
+                outcome := 'blob';
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+        next := next + 1;
+        INSERT INTO messages (seq, workspace, id, at, sender, recipient, type, correlation, in_reply_to, payload, blob, said_by)
+            VALUES (next, workspaces[i], ids[i], stored, senders[i], recipients[i], types[i], correlations[i], replies[i], payloads[i], blob_refs[i], says[i]);
+        outcome := 'new';
+        number := next;
+        RETURN NEXT;
+    END LOOP;
+    UPDATE message_numbers m SET last = next WHERE m.last <> next;
+END $$;
+-- +goose StatementEnd
+
+-- The first message that a live reader of a workspace has not acknowledged; null = there is none.
+CREATE FUNCTION message_needed(w text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT min(least(own.seq, every.seq)) FROM message_readers r
+        LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.workspace = r.workspace AND m.recipient = r.name AND m.seq > r.acked ORDER BY m.seq LIMIT 1) AS own ON true
+        LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.workspace = r.workspace AND m.recipient = '' AND m.seq > r.acked ORDER BY m.seq LIMIT 1) AS every ON true
+        WHERE r.workspace = w AND r.dropped_at IS NULL
+$$;
+
+-- Removes old messages that no live reader needs. It takes the last number first, as whoever adds some.
+-- +goose StatementBegin
+CREATE FUNCTION prune_messages(keep interval, batch int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    w text;
+    needed bigint;
+    n bigint;
+    total bigint := 0;
+BEGIN
+    PERFORM FROM message_numbers FOR UPDATE;
+    UPDATE message_readers SET dropped_at = clock_timestamp() WHERE dropped_at IS NULL AND seen < clock_timestamp() - interval '30 days';
+    DELETE FROM message_readers WHERE dropped_at < clock_timestamp() - interval '180 days';
+    DELETE FROM message_dead d WHERE d.at < clock_timestamp() - interval '30 days'
+        OR NOT EXISTS (SELECT FROM message_readers r WHERE r.workspace = d.workspace AND r.name = d.reader AND r.dropped_at IS NULL);
+    FOR w IN SELECT workspace FROM message_workspaces ORDER BY workspace LOOP
+        needed := coalesce(message_needed(w), 9223372036854775807);
+        WITH old AS MATERIALIZED (
+            SELECT m.seq, m.at FROM messages m WHERE m.workspace = w AND m.seq < needed AND NOT EXISTS (SELECT FROM message_dead d WHERE d.seq = m.seq) ORDER BY m.seq LIMIT least(batch, 1000)
+        ), gone AS (
+            DELETE FROM messages m USING old o WHERE m.seq = o.seq AND o.at < clock_timestamp() - keep RETURNING m.seq, m.sender
+        ), fewer AS (
+            UPDATE message_senders s SET kept = s.kept - g.n FROM (SELECT sender, count(*) AS n FROM gone GROUP BY sender) AS g WHERE s.workspace = w AND s.name = g.sender
+        ), noted AS (
+            UPDATE message_workspaces x SET kept = x.kept - g.n, pruned = greatest(x.pruned, g.upto) FROM (SELECT count(*) AS n, max(seq) AS upto FROM gone) AS g WHERE x.workspace = w AND g.n > 0
+        )
+        SELECT count(*) INTO n FROM gone;
+        total := total + n;
+    END LOOP;
+    DELETE FROM message_senders WHERE kept <= 0;
+    RETURN total;
+END $$;
+-- +goose StatementEnd
+
 ---------------------------------------------------------------- retention ---
 
 -- What pruning of each kind is told and does; kinds without a row have not been
@@ -1821,7 +2003,7 @@ DECLARE
     or_all text := format('(%s OR (workspace = '''' AND (SELECT nullif(current_setting(''spawnmesh.workspace'', true), '''')) IS NOT NULL))', here);
 BEGIN
     FOREACH t IN ARRAY ARRAY['tasks', 'task_bodies', 'ready', 'due', 'parked', 'dependencies', 'leases', 'ended_attempts', 'progress', 'questions', 'task_checkpoints', 'overruns', 'classes', 'counts', 'tallies',
-        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'account_limits', 'claimers', 'audit'] LOOP
+        'lanes', 'freezes', 'budgets', 'budget_shards', 'charges', 'usage_reports', 'ended', 'quotas', 'quota_uses', 'account_limits', 'claimers', 'audit', 'messages', 'message_workspaces', 'message_readers', 'message_dead'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', t);
         EXECUTE format('CREATE POLICY engine ON %I TO spawnmesh_engine USING (true) WITH CHECK (true)', t);

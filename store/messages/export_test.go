@@ -1,0 +1,14 @@
+package messages
+
+// Statements are all by which readers and people find messages, but for words: those have an index of another kind.
+func Statements() []string {
+	list := []string{unread, again, anyUnread}
+	for _, t := range []Terms{{}, {From: "a"}, {To: "a"}, {Type: "a"}, {Correlation: "a"}} {
+		for _, rising := range []bool{false, true} {
+			t.Rising = rising
+			sql, _, _ := t.list()
+			list = append(list, sql)
+		}
+	}
+	return list
+}
