@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -325,33 +326,58 @@ func TestATaskOutlivesAFaultOfItsDirectory(t *testing.T) {
 }
 
 // An attempt whose directory a disk does not give holds no slot while it is not told whose it is, and a kill ends it: what has its marker
-// is ended, or, after a restore, when its lease is over.
+// is ended, or, after a restore, when its lease is over. So it is where the directory of its task is not given, and where it is known whose it is.
 func TestAKillOfAnAttemptThatCannotBeLookedAt(t *testing.T) {
 	t.Parallel()
-	for name, lease := range map[string]time.Duration{"as it was": 10 * time.Minute, "restored": 5 * time.Second} {
+	for name, is := range map[string]struct {
+		lease           time.Duration
+		restored, known bool
+		dead            bool // its shim is
+		at              string
+	}{
+		"as it was":                         {lease: 10 * time.Minute, at: "1"},
+		"restored":                          {lease: 5 * time.Second, restored: true, at: "1"},
+		"restored, its task":                {lease: 5 * time.Second, restored: true},
+		"its start is known":                {lease: 10 * time.Minute, known: true, at: "1"},
+		"known, and its shim is dead":       {lease: 10 * time.Minute, known: true, at: "1", dead: true},
+		"known, and its record is not told": {lease: 10 * time.Minute, known: true, at: "1/control/exit.json", dead: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := meshtest.Plan{Slots: 1, Lease: lease, LeaveFor: time.Second}.Start(t, "attic")
+			m := meshtest.Plan{Slots: 1, Lease: is.lease, LeaveFor: time.Second}.Start(t, "attic")
 			s, c := m.Spokes["attic"], count(t, m)
 			m.Await(t, c.task, commands.Running)
 			moves(t, c.far)
+			shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, c.task)
 			m.Stop(t, "attic")
-			s.Exec(t, `DELETE FROM sessions WHERE task = $1`, c.task)
-			if name == "restored" {
+			if !is.known {
+				s.Exec(t, `DELETE FROM sessions WHERE task = $1`, c.task)
+			}
+			if is.restored {
 				s.Exec(t, `UPDATE sequences SET base = 1`)
 			}
-			if failingDisk(t, filepath.Join(s.Dir, "agents", c.task, "1")) == nil {
+			if is.dead {
+				require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+			}
+			at := filepath.Join(s.Dir, "agents", c.task, is.at)
+			if _, err := os.Stat(at); err != nil {
+				require.NoError(t, os.WriteFile(at, nil, 0o600))
+			}
+			if failingDisk(t, at) == nil {
 				return
 			}
 			m.Start(t, "attic")
 			other := m.Spawn(t, "attic", "true")
-			require.Equal(t, commands.Completed, m.Wait(t, other).State, "its slot is free")
+			if !is.known || is.dead {
+				require.Equal(t, commands.Completed, m.Wait(t, other).State, "its slot is free")
+			}
 
 			kill(t, m, c.task, 0)
 
 			v := m.Wait(t, c.task)
 			require.Equal(t, []any{commands.Cancelled, 1}, []any{v.State, v.Attempt}, "%s", v.Sentence())
 			stands(t, c.far)
+			require.Equal(t, commands.Completed, m.Wait(t, other).State)
 		})
 	}
 }

@@ -37,6 +37,7 @@ type run struct {
 	fault    error              // of this host, that kept that from being looked at
 	forgot   bool               // the database may not know what was done to it: it was restored from a backup since its agent began
 	later    bool               // an attempt after it has begun before that restore
+	came     time.Time          // when it was added to what this process works on
 	from     time.Time          // when this process asked for its claim; zero = an earlier one did
 	ran      time.Time          // when its agent started, once it has ended; zero = it did not, or nobody knows
 	since    supervisor.Instant // no later than its claim was; 0 = not known
@@ -101,7 +102,7 @@ func (l *live) add(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.kills, r.lost, r.leave, r.overrun.over = make(chan backlog.KillRun, 8), make(chan struct{}), make(chan struct{}), make(chan struct{})
-	r.turned, r.proven = wait.NewSignal(), make(chan struct{})
+	r.came, r.turned, r.proven = time.Now(), wait.NewSignal(), make(chan struct{})
 	l.byTask[r.fence.Task], l.all[r] = r, true
 	if m, missed := l.missed[r.fence.Task]; missed {
 		r.turnIf(m.PauseRun)

@@ -146,12 +146,12 @@ func (s *Spoke) isEnded(ctx context.Context, r *run) bool {
 // endUntold ends an attempt that somebody has ended and of which this host does not tell whose it is. After a restore what has its marker
 // may be another's: it has no lease, so its shim ends it.
 func (s *Spoke) endUntold(ctx context.Context, r *run, fault error) error {
+	end := s.endLeft
 	if s.backlog.Restored() {
-		if supervisor.Lives(s.marker(r.fence)) {
-			return fmt.Errorf("what may be its agent lives until its lease is over: %w", fault)
-		}
-	} else if err := supervisor.End(s.marker(r.fence)); err != nil {
-		return fmt.Errorf("ending what is left of it: %w", err)
+		end = s.isGone
+	}
+	if err := end(r); err != nil {
+		return fmt.Errorf("%w; its directory: %w", err, fault)
 	}
 	s.finish(ctx, r, r.fence, backlog.End{Outcome: commands.Interrupted, Exit: commands.Exit{Code: -1, Error: commands.Clean("nothing of it can be read: "+withoutPath(fault), 1000)}})
 	return nil
@@ -162,8 +162,8 @@ func (s *Spoke) endUntold(ctx context.Context, r *run, fault error) error {
 // note another's before its start was recorded.
 func (s *Spoke) endAnothers(ctx context.Context, r *run) error {
 	if !s.backlog.Restored() {
-		if err := supervisor.End(s.marker(r.fence)); err != nil {
-			return fmt.Errorf("ending what is left of it: %w", err)
+		if err := s.endLeft(r); err != nil {
+			return err
 		}
 	}
 	s.Log.WarnContext(ctx, "the directory of an attempt is that of a task of another connection with the same id; nothing is started, and nothing in it is touched",

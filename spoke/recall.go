@@ -154,13 +154,17 @@ func (s *Spoke) findBegun(ctx context.Context, f *faults) error {
 }
 
 // lookForBegun is findBegun for a task of conn that somebody says a word about. It comes before the transaction of that word. The error is a
-// fault of this host: what the word is about cannot be told now.
+// fault of this host: what the word is about cannot be told now. A disk that fails keeps no word for ever from an attempt that is taken over.
 func (s *Spoke) lookForBegun(conn, task string) error {
 	if !s.backlog.Restored() {
 		return nil
 	}
 	if r := s.live.get(task); r != nil {
-		if later, err := s.passed(r); err != nil || later == 0 {
+		later, err := s.passed(r)
+		if errors.Is(err, backlog.ErrUntold) && time.Since(r.came) > s.left.patience() {
+			return nil // the word is about what is taken over
+		}
+		if err != nil || later == 0 {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/signing"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
@@ -277,9 +278,11 @@ func (s *Spoke) openAttempts(ctx context.Context) (open []backlog.OpenAttempt, e
 
 // adopt finds out what became of an attempt: its agent, or its exit with nothing
 // of it left running. What cannot be found out yet is tried again: until then
-// the attempt keeps its slot and its task is not claimed again.
+// the attempt keeps its slot, unless nothing of it lives, and its task is not claimed again.
 func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervisor.Exit) {
-	for {
+	_, await := s.awaiting(ctx, r)
+	defer s.live.awaitsNoMore(r)
+	for began := time.Now(); ; {
 		agent, exit, err := s.adoptOnce(ctx, r)
 		if err == nil {
 			s.live.remain(r, nil)
@@ -288,13 +291,17 @@ func (s *Spoke) adopt(ctx context.Context, r *run) (*supervisor.Agent, *supervis
 		if left, ok := errors.AsType[*supervisor.Incomplete](err); ok {
 			s.live.remain(r, left.Survivors)
 		}
+		if hostfault.Is(err) && !hostfault.NoRoom(err) && time.Since(began) > s.left.patience() && s.isEnded(ctx, r) {
+			if err = s.endLeft(r); err == nil {
+				return nil, &supervisor.Exit{Outcome: supervisor.Lost, Code: -1, Reason: "a disk does not say how it ended", EndedAt: time.Now().UTC()}
+			}
+		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
-		select {
-		case <-ctx.Done():
+		if supervisor.IsUnrecorded(err) {
+			await()
+		}
+		if !r.rest(ctx, min(5*time.Second, s.left.patience())) {
 			return nil, nil
-		case <-r.leave:
-			return nil, nil
-		case <-time.After(5 * time.Second):
 		}
 	}
 }

@@ -1,10 +1,13 @@
 package isolation
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // Former returns who owns the directories of an agent where that is no user of this instance now, but may
@@ -39,4 +42,39 @@ func (i *Isolation) claimedElsewhere(id int64) bool {
 		}
 	}
 	return false
+}
+
+// Idle returns nil where nothing runs as a user that an agent of an earlier process of this instance may have, of its range or of the one
+// before: what had a user of its own is gone then, whichever it was.
+func (i *Isolation) Idle() error {
+	var firsts []int64
+	given := func(int64) bool { return false }
+	if u := i.users; u != nil {
+		firsts, given = []int64{u.first, u.was}, u.gave
+	} else if first, err := recordedUsers(i.dir); err != nil {
+		return err
+	} else {
+		firsts = []int64{first}
+	}
+	for _, first := range firsts {
+		if first == 0 {
+			continue
+		}
+		running, err := supervisor.RunningUsers(first+1, first+rangeUsers-1)
+		if err != nil {
+			return err
+		}
+		for id := range running {
+			if !given(id) {
+				return fmt.Errorf("processes run as user %d, and whose they are cannot be told; end them, or mend the disk", id)
+			}
+		}
+	}
+	return nil
+}
+
+// Keep keeps a user of the range from others, which an agent is seen to have.
+func (i *Isolation) Keep(id int64) supervisor.User {
+	i.users.keep(id)
+	return i.users.user(id)
 }

@@ -30,8 +30,9 @@ type users struct {
 	why   error  // that range is not to be had; nil where another one was named
 	claim *claim // locked: no other instance of this host has the range
 
-	mu    sync.Mutex // guards taken
+	mu    sync.Mutex // guards what follows
 	taken map[int64]bool
+	given map[int64]bool // those of taken that this process gave to an agent
 	next  int64
 }
 
@@ -65,7 +66,7 @@ func openUsers(dir string, named int64) (*users, error) {
 				return nil, errors.Join(fmt.Errorf("recording the users of agents: %w", err), claim.Close())
 			}
 		}
-		u := &users{first: first, claim: claim, taken: map[int64]bool{}, next: rand.Int64N(rangeUsers - 1)} // not the same ones after each start
+		u := &users{first: first, claim: claim, taken: map[int64]bool{}, given: map[int64]bool{}, next: rand.Int64N(rangeUsers - 1)} // not the same ones after each start
 		if recorded != first {
 			u.was, u.why = recorded, lost
 		}
@@ -107,7 +108,7 @@ func (u *users) take() (int64, error) {
 	for range rangeUsers - 1 {
 		u.next = u.next%(rangeUsers-1) + 1
 		if id := u.first + u.next; !u.taken[id] {
-			u.taken[id] = true
+			u.taken[id], u.given[id] = true, true
 			return id, nil
 		}
 	}
@@ -152,8 +153,16 @@ func (u *users) keep(id int64) {
 	u.taken[id] = true
 }
 
+// gave reports whether this process gave a user to an agent that has it.
+func (u *users) gave(id int64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.given[id]
+}
+
 func (u *users) release(id int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.taken, id)
+	delete(u.given, id)
 }

@@ -260,7 +260,7 @@ func TestARangeIsCheckedBeforeItIsClaimed(t *testing.T) {
 
 func TestUsersGoRound(t *testing.T) {
 	t.Parallel()
-	u := &users{first: 1000, taken: map[int64]bool{}}
+	u := &users{first: 1000, taken: map[int64]bool{}, given: map[int64]bool{}}
 	seen := map[int64]bool{}
 	for range rangeUsers - 1 {
 		id, err := u.take()

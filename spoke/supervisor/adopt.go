@@ -193,12 +193,16 @@ func remains(saved savedSpec) bool {
 	return err != nil || len(left) > 0 || group.Populated()
 }
 
-// End ends what is left of the attempt with a marker, and its shim. Of its directory nothing is read or changed. With an error some of it
-// may live: call it again later.
-func End(marker string) error { return clearRemains(Known{Marker: marker}.saved(), &Exit{}) }
+// End ends what is left of an attempt, and its shim. Of its directory nothing is read or changed. With an error some of it
+// may live: call it again later. What has a user of its own is found by that: see [HasGroup].
+func End(known Known) error { return clearRemains(known.saved(), &Exit{}) }
 
-// Lives reports whether something of the attempt with a marker lives, or may.
-func Lives(marker string) bool { return remains(Known{Marker: marker}.saved()) }
+// Lives reports whether something of an attempt lives, its shim too, or may.
+func Lives(known Known) bool {
+	saved := known.saved()
+	shims, err := saved.shims()
+	return err != nil || len(shims) > 0 || remains(saved)
+}
 
 // endTree ends what is left of an attempt whose shim on record is known to be dead, where err keeps its end from being proven.
 func (saved savedSpec) endTree(err error) error {
@@ -217,6 +221,12 @@ func (saved savedSpec) clear(err error) error {
 type unrecorded struct{ error }
 
 func (u unrecorded) Unwrap() error { return u.error }
+
+// IsUnrecorded reports whether err says that only files of an attempt keep its end from being proven: nothing of it lives.
+func IsUnrecorded(err error) bool {
+	_, is := errors.AsType[unrecorded](err)
+	return is
+}
 
 // clearRemains ends the shim, should it live, and what it left behind. With an [*Incomplete] some of
 // it is alive.

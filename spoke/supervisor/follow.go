@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
 )
@@ -50,8 +51,12 @@ func (a *Agent) follow(ctx context.Context) {
 // is nothing more to follow: nothing of the attempt is left, or Close was
 // called.
 func (a *Agent) reconnect(ctx context.Context) bool {
+	var since time.Time
 	for pause := time.Duration(0); ctx.Err() == nil; {
 		exit, err := a.settle(ctx)
+		if exit == nil {
+			exit = a.unread(err, &since)
+		}
 		if exit != nil {
 			a.finish(*exit)
 			return false
@@ -80,10 +85,32 @@ func pauseAfter(err error, before time.Duration) time.Duration {
 	if _, ok := errors.AsType[*Incomplete](err); ok {
 		return attempt.KillRetry
 	}
-	if _, ok := errors.AsType[unrecorded](err); ok {
+	if IsUnrecorded(err) {
 		most = attempt.KillRetry
 	}
 	return min(max(2*before, 20*time.Millisecond), most)
+}
+
+// recordPatience is how long the files of an attempt whose kill was ordered may keep its end from being proven.
+var recordPatience = time.Minute // tests have less of it
+
+// unread is the exit of an attempt that is to end, and of which nothing lives, where a disk keeps its record from being read or written, and has
+// since; nil = it is looked for again.
+func (a *Agent) unread(err error, since *time.Time) *Exit {
+	if !IsUnrecorded(err) || hostfault.NoRoom(err) {
+		*since = time.Time{}
+		return nil
+	}
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.killed || time.Since(*since) < recordPatience {
+		return nil
+	}
+	return &Exit{Outcome: Lost, Code: -1, Reason: "the shim ended, and a disk keeps its record from being read", EndedAt: time.Now().UTC(),
+		StartedAt: a.run.StartedAt, Level: a.run.Level, Unlimited: a.run.Unlimited}
 }
 
 // endRemoved ends what is left of an attempt whose directory somebody has removed, and with it the way to the shim.

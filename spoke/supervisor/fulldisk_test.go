@@ -65,6 +65,40 @@ func TestADeadShimOnAFullDisk(t *testing.T) {
 	})
 }
 
+// A kill of an agent whose shim has ended is over although its disk keeps the end from being recorded: nothing of it lives.
+func TestAKillOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	ownMounts(t, func(t *testing.T) {
+		a, child, _ := onFullDisk(t, nil)
+		require.NoError(t, a.shim.Kill())
+		eventually(t, "the end of its tree", func() bool { return !alive(child) })
+		select {
+		case <-a.Done():
+			require.Fail(t, "nobody has ended it, and the disk may be mended")
+		case <-time.After(2 * recordPatience):
+		}
+
+		require.NoError(t, a.Kill(t.Context(), "the test says so", 0))
+
+		require.Equal(t, Lost, ended(t, a).Outcome)
+	})
+}
+
+// What a shim has started that has no marker is not all that lives of an attempt: its shim does.
+func TestAShimIsOfItsAttempt(t *testing.T) {
+	t.Parallel()
+	spec := sh(`exec env -i sleep 600`)
+	spec.NoCgroup = true
+	a, _ := start(t, spec)
+	known := Known{Marker: a.Marker()}
+	eventually(t, "its program without a marker", func() bool { return !remains(known.saved()) })
+
+	require.True(t, Lives(known))
+
+	require.NoError(t, a.Kill(t.Context(), "the test says so", 0))
+	eventually(t, "the end of its shim", func() bool { return !Lives(known) })
+}
+
 // Looks follow each other quickly where a shim may answer, and rarely where nobody is waited for.
 func TestHowOftenAShimIsLookedFor(t *testing.T) {
 	t.Parallel()

@@ -67,12 +67,10 @@ func (saved savedSpec) otherBoot() bool {
 	return err == nil && saved.bootID != "" && saved.bootID != boot
 }
 
-// killShim ends the shim of an attempt that is to end without it: it lives where its
-// agent has taken its lock or its socket away, or where it hangs. An error says that one may live.
-func (saved savedSpec) killShim() error {
-	var found []tree.Process
+// shims are the live processes that are the shim of the attempt, one at most unless somebody plays it. An error says that there may be one more.
+func (saved savedSpec) shims() (found []tree.Process, err error) {
 	var unread error
-	if _, err := tree.EachProcess(func(p tree.Process) error {
+	_, err = tree.EachProcess(func(p tree.Process) error {
 		if p.Gone() || saved.shim.Pid == 0 && p.Pid <= 1 {
 			return nil
 		}
@@ -83,9 +81,14 @@ func (saved savedSpec) killShim() error {
 			unread = cmp.Or(unread, err)
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
+	})
+	return found, cmp.Or(err, unread)
+}
+
+// killShim ends the shim of an attempt that is to end without it: it lives where its
+// agent has taken its lock or its socket away, or where it hangs. An error says that one may live.
+func (saved savedSpec) killShim() error {
+	found, err := saved.shims()
 	for _, p := range found {
 		_ = p.Signal(syscall.SIGKILL)
 		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -94,7 +97,7 @@ func (saved savedSpec) killShim() error {
 			}
 		}
 	}
-	return unread
+	return err
 }
 
 // startedAsShim reports whether a process was executed as the shim with a marker. One that this process may not read is none:

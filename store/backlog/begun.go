@@ -1,6 +1,7 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -25,8 +27,10 @@ import (
 // begun is what this process knows of such attempts. Where the database was never restored it is empty.
 type begun struct {
 	restored atomic.Bool
+	most     time.Duration  // how long one look takes; 0 = lookFor
 	mu       sync.Mutex     // guards what follows
 	last     map[string]int // the last attempt of a task, as this host has found it
+	next     string         // the task that the next look at many begins with
 	opened   map[string]int // the attempts of tasks that were opened, or are about to be, and that nobody has taken over yet
 }
 
@@ -74,11 +78,25 @@ func (b *Backlog) begunNow(ctx context.Context, tx *store.Tx, tasks []string) (l
 	return last, untold, err
 }
 
+// lookFor is how long one transaction looks at a disk: what it holds waits for it.
+const lookFor = 5 * time.Second
+
+// errSlow is why a look has no time for some tasks: the next one begins with them.
+var errSlow = fmt.Errorf("%w: its disk is too slow to look for all", ErrUntold)
+
 // lookHere notes what this host has of tasks, whose connections are given, and returns why some cannot be told.
 func (b *Backlog) lookHere(conns map[string]string) (untold map[string]error, err error) {
 	untold = map[string]error{}
-	for task, conn := range conns {
-		last, err := b.Found(conn, task)
+	tasks, began := b.begun.inTurn(conns), time.Now()
+	for i, task := range tasks {
+		if i > 0 && time.Since(began) > cmp.Or(b.begun.most, lookFor) {
+			b.begun.stopAt(task)
+			for _, late := range tasks[i:] {
+				untold[late] = errSlow
+			}
+			break
+		}
+		last, err := b.Found(conns[task], task)
 		switch {
 		case errors.Is(err, ErrUntold):
 			untold[task] = err
@@ -88,6 +106,22 @@ func (b *Backlog) lookHere(conns map[string]string) (untold map[string]error, er
 		b.NoteBegun(task, last)
 	}
 	return untold, nil
+}
+
+// inTurn are the tasks of conns, from where the last look that had no time for all has stopped.
+func (g *begun) inTurn(conns map[string]string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	tasks := slices.Sorted(maps.Keys(conns))
+	at, _ := slices.BinarySearch(tasks, g.next)
+	return slices.Concat(tasks[at:], tasks[:at])
+}
+
+// stopAt notes that a look has had no time for a task, and for those after it.
+func (g *begun) stopAt(task string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next = task
 }
 
 // connsOf returns the connections that those of tasks are of which any has asked for.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -126,6 +127,47 @@ func TestWhatBeganDoesNotExpire(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{0, time.Minute}, []any{swept.Expired, swept.Next})
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM ready WHERE task = $1 AND attempt = 2 AND expires_at = 'infinity'`, begun))
+}
+
+// A slow disk holds up no transaction for long: what it has no time for waits for the next one, which begins there.
+func TestASlowDiskIsLookedAtInTurn(t *testing.T) {
+	t.Parallel()
+	s, _ := told(t)
+	tasks := map[string]int{}
+	s.Meet(t, store.Obeys)
+	for range 6 {
+		r := s.request()
+		require.Nil(t, s.asks(r)[0].Refusal)
+		tasks[r.Spawn.Task] = 0
+	}
+	s.restored()
+	b := backlog.Open(s.DB, nobodyAsks)
+	b.LookFor(time.Nanosecond)
+	slow := true
+	b.Found = func(_, task string) (int, error) {
+		tasks[task]++
+		if slow {
+			return 0, backlog.ErrUntold
+		}
+		return 0, nil
+	}
+	require.NoError(t, s.Exec(`UPDATE ready SET expires_at = now() - interval '1 s'`))
+
+	for range tasks {
+		swept, err := b.Sweep(t.Context(), time.Minute)
+		require.NoError(t, err)
+		require.Zero(t, swept.Expired)
+		require.Len(t, swept.Untold, len(tasks))
+	}
+
+	for task, looked := range tasks {
+		require.Equal(t, 1, looked, task)
+	}
+	slow = false
+	b.LookFor(0)
+	swept, err := b.Sweep(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, len(tasks), swept.Expired)
 }
 
 // What of a sweep fails keeps nothing else of it from being done.

@@ -15,3 +15,6 @@ func (l *Look) Long(d time.Duration) { l.long = d }
 
 // StatementForTest is a statement by its name.
 var StatementForTest = statement
+
+// LookFor bounds how long one transaction looks for what has begun.
+func (b *Backlog) LookFor(d time.Duration) { b.begun.most = d }

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"os"
 	"runtime"
 	"slices"
@@ -142,6 +143,22 @@ func RunningUsers(first, last int64) (map[int64]bool, error) {
 		}
 		return err
 	})
+	return running, err
+}
+
+// UsersBelow are the users from first to last that what descends from a process has among its ids.
+func UsersBelow(pid int, first, last int64) (map[int64]bool, error) {
+	below, err := New("", pid, nil).Find(false)
+	running := map[int64]bool{}
+	for _, p := range below {
+		users, fault := usersOf(p.Pid)
+		err = cmp.Or(err, fault)
+		for _, id := range users {
+			if first <= id && id <= last {
+				running[id] = true
+			}
+		}
+	}
 	return running, err
 }
 

@@ -1,0 +1,144 @@
+package spoke_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/internal/meshtest"
+	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor/tree"
+)
+
+// An agent with a user of its own and without a cgroup is not told as ended while something of it lives, where a disk does not say which user that
+// is: what its shim has started tells, and else nothing that may have such a user may run.
+func TestAUserThatADiskDoesNotTell(t *testing.T) {
+	t.Parallel()
+	for name, is := range map[string]struct{ dead, restored bool }{"its shim lives": {}, "its shim is dead": {dead: true}, "restored": {dead: true, restored: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := meshtest.Plan{Policy: policy.Presets["open"] + "isolation: user\n", Passable: true, Slots: 1, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
+			s := m.Spokes["attic"]
+			if os.Geteuid() != 0 {
+				return // only root gives users
+			}
+			task := m.Spawn(t, "attic", "sh", "-c", `setsid env -i sleep 600 & echo $! >pid; echo $$ >self; exec sleep 600`)
+			at := filepath.Join(s.Dir, "agents", task, "1")
+			child := pidIn(t, filepath.Join(at, "work", "pid"))
+			agent := pidIn(t, filepath.Join(at, "work", "self"))
+			m.Await(t, task, commands.Running)
+			shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+			m.Stop(t, "attic")
+			withoutGroup(t, child)
+			s.Exec(t, `DELETE FROM sessions WHERE task = $1`, task)
+			if is.restored {
+				s.Exec(t, `UPDATE sequences SET base = 1`)
+			}
+			if is.dead {
+				require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+			}
+			if failingDisk(t, at) == nil {
+				return
+			}
+			m.Start(t, "attic")
+			require.Equal(t, commands.Completed, m.Wait(t, m.Spawn(t, "attic", "true")).State, "its slot is free")
+
+			kill(t, m, task, 0)
+
+			if is.dead {
+				meshtest.Await(t, "the word that something may live", func() bool { return strings.Contains(s.Log.String(), "whose they are cannot be told") })
+				require.False(t, m.Agent(t, task).State.Terminal())
+				require.True(t, lives(child))
+				_ = syscall.Kill(agent, syscall.SIGKILL) // it may have ended with its shim
+				require.NoError(t, syscall.Kill(child, syscall.SIGKILL))
+			}
+			v := m.Wait(t, task)
+			require.Equal(t, commands.Cancelled, v.State, "%s", v.Sentence())
+			require.False(t, lives(child))
+		})
+	}
+}
+
+// After a restore an attempt is not told as ended while a later one may live that the database does not know: the directory of their task cannot
+// be read.
+func TestALaterAttemptThatADiskDoesNotTell(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Slots: 1, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
+	s, c := m.Spokes["attic"], counter{dir: t.TempDir()}
+	c.task = m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, MaxRetries: 1, BackoffMS: 10, Argv: []string{"sh", "-c",
+		`cd "$0"; [ "$SPAWNMESH_ATTEMPT" = 2 ] || { until [ -e fail ]; do sleep 0.02; done; exit 1; }; while [ ! -e go ]; do echo x >>n; sleep 0.01; done`, c.dir}}})
+	m.Await(t, c.task, commands.Running)
+	m.Stop(t, "attic")
+	s.Exec(t, `DELETE FROM sessions WHERE task = $1`, c.task)
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "fail"), nil, 0o600))
+	moves(t, c.far)
+	m.Stop(t, "attic")
+	s.Restore(t, backup)
+	if failingDisk(t, filepath.Join(s.Dir, "agents", c.task)) == nil {
+		return
+	}
+	m.Start(t, "attic")
+	meshtest.Await(t, "an attempt that waits for longer than an order is left", func() bool {
+		return strings.Count(s.Log.String(), "taking over an attempt; it will be tried again") > 2
+	})
+
+	kill(t, m, c.task, 0)
+
+	meshtest.Await(t, "the word that it may live", func() bool { return strings.Contains(s.Log.String(), "what may be the agent of attempt 2 lives") })
+	require.False(t, m.Agent(t, c.task).State.Terminal())
+	moves(t, c.far)
+	c.finish(t)
+	v := m.Wait(t, c.task)
+	require.Equal(t, commands.Cancelled, v.State, "%s", v.Sentence())
+}
+
+func lives(pid int) bool {
+	p, err := tree.ReadProcess(pid)
+	return err == nil && !p.Gone()
+}
+
+// pidIn is the process id that a file will have.
+func pidIn(t *testing.T, file string) (pid int) {
+	t.Helper()
+	meshtest.Await(t, "a process id in "+file, func() bool {
+		raw, _ := os.ReadFile(file)
+		_, err := fmt.Sscan(string(raw), &pid)
+		return err == nil
+	})
+	return pid
+}
+
+// withoutGroup takes all that is in the cgroup of a process out of it, and the group away, as if this host had none.
+func withoutGroup(t *testing.T, pid int) {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(raw)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok || !strings.Contains(path, "spawnmesh/") {
+			continue
+		}
+		top := "/sys/fs/cgroup"
+		if _, err := os.Stat(filepath.Join(top, "unified")); err == nil {
+			top = filepath.Join(top, "unified")
+		}
+		group := filepath.Join(top, path)
+		meshtest.Await(t, "the group to be empty", func() bool {
+			pids, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+			for _, pid := range strings.Fields(string(pids)) {
+				_ = os.WriteFile(filepath.Join(top, "cgroup.procs"), []byte(pid), 0o600)
+			}
+			return os.Remove(group) == nil
+		})
+	}
+}
