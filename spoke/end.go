@@ -22,7 +22,8 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	if err != nil {
 		return // the next process finds the exit record
 	}
-	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)}, Stdout: stdout, Stderr: stderr}
+	e := backlog.End{Outcome: outcomeOf(x), Exit: commands.Exit{Code: x.Code, Signal: x.Signal, Limits: commands.Clean(x.Limited(), 1000)}, Stdout: stdout, Stderr: stderr,
+		Word: s.wordOf(ctx, r)}
 	if e.Outcome == commands.AttemptFailed && x.Outcome == supervisor.Exited {
 		switch met, err := s.metLimit(ctx, r, e); {
 		case err != nil:
@@ -39,7 +40,6 @@ func (s *Spoke) ended(ctx context.Context, r *run, x supervisor.Exit) {
 	e.Exit.Breach, e.Why = breachOf(x)
 	s.endedByOverrun(ctx, r, x.Reason, &e)
 	e.Isolation, r.ran = r.level, x.StartedAt
-	e.Word = s.wordOf(ctx, r)
 	if x.Damage == nil {
 		e.At = x.EndedAt
 	}

@@ -35,8 +35,12 @@ func (s *Spoke) metLimit(ctx context.Context, r *run, e backlog.End) (bool, erro
 	if err != nil {
 		return false, err
 	}
+	reason := ""
+	if e.Word != nil {
+		reason = e.Word.Text
+	}
 	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		met, fault := s.Policy.Now().MetLimit(order.Argv, e.Stdout.Tail, e.Stderr.Tail)
+		met, fault := s.Policy.Now().MetLimit(order.Argv, reason, e.Stdout.Tail, e.Stderr.Tail)
 		if fault == nil {
 			return met, nil
 		}

@@ -51,25 +51,24 @@ func (a *app) profilesListCommand() *cobra.Command {
 	}
 }
 
-// profile is one of this host.
-func (a *app) profile(name string) (v policy.Profile, err error) {
-	p, err := a.policy()
-	if err != nil {
-		return v, err
+// profile is one of this host, with its policy.
+func (a *app) profile(name string) (p *policy.Policy, v policy.Profile, err error) {
+	if p, err = a.policy(); err != nil {
+		return p, v, err
 	}
 	for _, v := range p.Profiles() {
 		if v.Name == name {
-			return v, nil
+			return p, v, nil
 		}
 	}
-	return v, commands.Refuse(commands.NotFound, "there is no profile %q on this host", commands.Clip(name)).Hinting("see").Running("spoke", "profiles", "list")
+	return p, v, commands.Refuse(commands.NotFound, "there is no profile %q on this host", commands.Clip(name)).Hinting("see").Running("spoke", "profiles", "list")
 }
 
 func (a *app) profilesShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show a profile of this host", Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			v, err := a.profile(args[0])
+			_, v, err := a.profile(args[0])
 			if err != nil {
 				return err
 			}
@@ -86,6 +85,7 @@ func (a *app) profilesShowCommand() *cobra.Command {
 			}{{"environment", v.Environment}, {"allow", v.Allow}, {"deny", v.Deny}, {"ask", v.Ask}, {"limit patterns", v.LimitPatterns}} {
 				list.add(l.name, strings.Join(l.words, ", "))
 			}
+			list.add("auth", v.Auth)
 			list.add("session", v.Session)
 			list.add("account", v.Account)
 			return a.align(list, 0)
@@ -152,32 +152,48 @@ func (a *app) profilesTestCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "test NAME", Short: "Start the coding agent of a profile, and say whether it could work", Args: cobra.ExactArgs(1),
 		Long: `Start the coding agent of a profile and say what it can do, and whether somebody is
-logged in. It begins a session and is given nothing to do. It runs as you, with your
-environment and unconfined: as an agent it has neither. Exit code 7 where it could
-not work.`,
+logged in. It begins a session and is given nothing to do. It has the PATH of agents,
+and what the profile and the policy set: home, env, env_from_file. For the rest it
+runs as you, with your environment and unconfined, which an agent does not. Exit code
+7 where it could not work.`,
 		Example: "  spawnmesh spoke profiles test claude",
 		RunE: func(c *cobra.Command, args []string) error {
-			v, err := a.profile(args[0])
+			p, v, err := a.profile(args[0])
 			if err != nil {
 				return err
 			}
 			if v.Runtime != policy.RuntimeACP {
 				return misuse("profile %s has the runtime %s: it speaks no protocol", v.Name, v.Runtime).Hinting("order it: spawnmesh spawn --profile %s", v.Name)
 			}
-			return a.testProfile(c.Context(), v, time.Duration(within))
+			return a.testProfile(c.Context(), p, v, time.Duration(within))
 		},
 	}
 	c.Flags().Var(&within, "within", "it has so long to begin")
 	return c
 }
 
-func (a *app) testProfile(ctx context.Context, v policy.Profile, within time.Duration) error {
+func (a *app) testProfile(ctx context.Context, p *policy.Policy, v policy.Profile, within time.Duration) error {
 	dir, err := os.MkdirTemp("", "spawnmesh-profile-")
 	if err != nil {
 		return fmt.Errorf("making a directory for the test: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	probe := acp.Adapter{Argv: v.Command, Dir: dir, Begin: within, Stdout: io.Discard, Stderr: a.err, Release: version()}
+	word, err := policy.ProfileWord(v.Name)
+	if err != nil {
+		return err
+	}
+	e := p.Exec(&commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{word}}, nil)
+	e.Argv, e.Dir = v.Command, dir
+	program, err := e.Program()
+	if err != nil {
+		return commands.Refuse(commands.Capability, "profile %s cannot work: %v", v.Name, err).Hinting("PATH is %s", e.Path)
+	}
+	env := append(os.Environ(), "PATH="+e.Path)
+	for name, value := range e.Host {
+		env = append(env, name+"="+value)
+	}
+	argv := append([]string{program}, v.Command[1:]...)
+	probe := acp.Adapter{Argv: argv, Env: env, Auth: v.Auth, Dir: dir, Begin: within, Stdout: io.Discard, Stderr: a.err, Release: version()}
 	report, problem := probe.Probe(ctx)
 	if problem != "" {
 		return commands.Refuse(commands.Capability, "profile %s cannot work: %s", v.Name, problem)

@@ -63,6 +63,7 @@ installed; 75 it has met a limit of its provider; 76 it does not speak the proto
 	fl.StringSliceVar(&adapter.Rules.Deny, "deny", nil, "a `KIND` of tools that it may not use (repeatable)")
 	fl.StringSliceVar(&adapter.Rules.Ask, "ask", nil, "a `KIND` of tools that a person is asked for (repeatable)")
 	fl.Var(&f.askFor, "ask-for", "wait for a person for so long; then the tool is not used")
+	fl.StringVar(&adapter.Auth, "auth", "", "log in by this `METHOD` of the agent, where it asks for that")
 	fl.Var(&f.begin, "begin", "the agent has so long to begin")
 	fl.BoolVar(&f.fresh, "new-session", false, "begin a new session in each attempt")
 	fl.StringArrayVar(&f.patterns, "limit-pattern", nil, "words (`RE2`) of an agent that meets a limit (repeatable)")

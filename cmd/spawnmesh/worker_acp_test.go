@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -86,6 +87,59 @@ func TestACodingAgentWorks(t *testing.T) {
 	require.Regexp(t, `agent says +done: .*all of it is deployed\ndata +\{"session":"s-work","stop_reason":"end_turn","usage":\{"used":10,"size":20,"cost":\{"amount":0\.5,"currency":"USD"\}\}\}\n`, h.do("result", id))
 }
 
+// What a person has answered is for one tool of one attempt: in a session that is taken up the agent asks the same again, and so does the person hear it again.
+// An agent that does not want to know any more withdraws its question.
+func TestACodingAgentIsNotAnsweredByAnOldWord(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	id, asked := h.coding("do may execute deploy\ndo hold\ndo say gone on", "--on-loss", "rerun", "--max-retries", "3", "--backoff", "1ms")
+	question := func() string {
+		t.Helper()
+		h.until(id, func(v hub.AgentView) bool { return v.State == commands.AwaitingInput })
+		return regexp.MustCompile(`(?m)^(\S+).* deploy`).FindStringSubmatch(h.do("inbox"))[1]
+	}
+	first := question()
+	h.do("answer", first, "--option", "Allow")
+	require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting until the agent acts by it", func() (bool, error) {
+		return strings.Contains(h.do("logs", id), `"optionId":"yes"`), nil
+	}))
+
+	require.NoError(t, syscall.Kill(shimOf(t, id), syscall.SIGKILL))
+
+	h.was(asked, "session/load")
+	second := question()
+	require.NotEqual(t, first, second)
+	h.do("answer", second, "--option", "Reject")
+	require.Equal(t, commands.Completed, h.ends(id).State)
+	require.Regexp(t, `(?s)"optionId":"yes".*"optionId":"no".*gone on`, h.do("logs", "-f", id))
+
+	doubts, _ := h.coding("do doubt 1000 execute this\ndo doubt 1000 execute this\ndo say done")
+	require.Equal(t, commands.Completed, h.ends(doubts).State)
+	require.Equal(t, 2, strings.Count(h.do("logs", "-f", doubts), "doubted: jsonrpc2: code -32800 message: the request was cancelled"), "each was a question of its own")
+	require.NotContains(t, h.do("inbox"), "this")
+}
+
+// What a coding agent says while its spoke is away is told later, though it says nothing more and the adapter has lost patience meanwhile.
+func TestACodingAgentIsHeardAfterItsSpokeWasAway(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	asked, test := filepath.Join(t.TempDir(), "asked"), ""
+	test, err := os.Executable()
+	require.NoError(t, err)
+	id := h.spawn("--spoke", "attic", "--", program, "worker", "acp", "--patience", "1s", "--prompt", "do wait 1500\ndo plan 1 4\ndo hold", "--", test, acptest.Mode, "-state", asked)
+	h.was(asked, "prompt ")
+	m.Spokes["attic"].Kill()
+	time.Sleep(4 * time.Second) // it has said its plan, and the patience of the adapter is over
+
+	require.NoError(t, m.Spokes["attic"].Start(t.Context()))
+
+	h.until(id, func(hub.AgentView) bool { return strings.Contains(h.do("status", id), "1 of 4 steps (25%): step 2") })
+	h.do("kill", id, "--reason", "enough")
+	h.ends(id)
+}
+
 // A kill cancels the turn of a coding agent before anything is ended by a signal. One whose attempt was lost goes on in its session.
 func TestACodingAgentIsKilledAndGoesOn(t *testing.T) {
 	t.Parallel()
@@ -157,6 +211,14 @@ func worksByProfile(t *testing.T, h, s hand, agent string) {
 	require.Regexp(t, `(?m)^agent +test 7\nprotocol +1\nsessions +begin anew in each attempt\nlogged in +yes$`, s.do("spoke", "profiles", "test", "tester"))
 	require.NoError(t, os.WriteFile(policy.ProfileFile(s.dir, "locked"), []byte("runtime: acp\ncommand: ["+agent+", "+acptest.Mode+", -auth]\n"), 0o600))
 	s.refused(exitNoSpoke, "profile locked cannot work: the agent is not logged in on this host: please log in; Run test login in a terminal", "spoke", "profiles", "test", "locked")
+	for name, want := range map[string]string{"path: /var/empty": "cannot work: starting sh: it is in none of the directories of PATH", "env: {TEST_KEY: of-the-profile}": ": of-the-profile ",
+		"home: /of/the/profile": "/of/the/profile", "env_from_file: keys.env": ": of-the-file "} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, "keys.env"), []byte("TEST_KEY=of-the-file\n"), 0o600))
+		require.NoError(t, os.WriteFile(policy.ProfileFile(s.dir, "locked"), []byte("runtime: acp\ncommand: [sh, -c, 'echo $TEST_KEY $HOME >&2; exit 1']\n"+name+"\n"), 0o600))
+		s.refused(exitNoSpoke, want, "spoke", "profiles", "test", "locked")
+	}
+	require.NoError(t, os.WriteFile(policy.ProfileFile(s.dir, "locked"), []byte("runtime: acp\ncommand: ["+agent+", "+acptest.Mode+", -auth]\nauth: login\n"), 0o600))
+	require.Regexp(t, `(?m)^logged in +yes$`, s.do("spoke", "profiles", "test", "locked"))
 	s.refused(exitNotFound, `there is no profile "none"`, "spoke", "profiles", "show", "none")
 	h.until(h.spawn("--spoke", "attic", "--", "true"), func(hub.AgentView) bool { // until a heartbeat has told of it
 		ordered = h.run("do may read notes\ndo run printenv TEST_KEY", "spawn", "--any", "--profile", "tester", "--stdin", "-o", "name")

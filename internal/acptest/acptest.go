@@ -33,6 +33,9 @@ func Main() {
 	f.BoolVar(&a.load, "load", false, "can load sessions")
 	f.BoolVar(&a.resume, "resume", false, "can resume sessions")
 	f.BoolVar(&a.auth, "auth", false, "want to be logged in to")
+	f.StringVar(&a.authAt, "auth-at", "", "want to be logged in to at this method")
+	f.StringVar(&a.busy, "busy", "", "begin a session with a program that goes on, whose pid is in this file")
+	f.BoolVar(&a.stubborn, "stubborn", false, "go on after session/cancel, and end the turn as if nothing was")
 	f.StringVar(&a.dieAt, "die-at", "", "exit with code 3 at this method")
 	f.StringVar(&a.hangAt, "hang-at", "", "do not answer this method")
 	f.StringVar(&a.wrongAt, "wrong-at", "", "answer this method with what cannot be read")
@@ -63,8 +66,9 @@ type object map[string]any
 
 type agent struct {
 	version                                int
-	load, resume, auth, deaf               bool
+	load, resume, auth, deaf, stubborn     bool
 	dieAt, hangAt, wrongAt, errorAt, state string
+	authAt, busy                           string
 
 	conn      *jsonrpc2.Conn
 	session   string
@@ -92,6 +96,7 @@ func (a *agent) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.R
 	a.note(req.Method)
 	var p struct {
 		SessionID string            `json:"sessionId"`
+		MethodID  string            `json:"methodId"`
 		Cwd       string            `json:"cwd"`
 		Prompt    []json.RawMessage `json:"prompt"`
 	}
@@ -108,6 +113,9 @@ func (a *agent) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.R
 	case a.wrongAt:
 		_ = conn.Reply(ctx, req.ID, []int{1})
 		return
+	case a.authAt:
+		_ = conn.ReplyWithError(ctx, req.ID, &jsonrpc2.Error{Code: -32000, Message: "please log in"})
+		return
 	case errorAt:
 		_ = conn.ReplyWithError(ctx, req.ID, &jsonrpc2.Error{Code: -32603, Message: text})
 		return
@@ -120,12 +128,29 @@ func (a *agent) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.R
 		}
 		_ = conn.Reply(ctx, req.ID, object{"protocolVersion": a.version, "agentCapabilities": can, "agentInfo": object{"name": "test", "version": "7"},
 			"authMethods": []object{{"id": "login", "name": "Run", "description": "test login in a terminal"}}, "future": true})
+	case "authenticate":
+		if p.MethodID != "login" {
+			_ = conn.ReplyWithError(ctx, req.ID, &jsonrpc2.Error{Code: -32602, Message: "no such way"})
+			return
+		}
+		a.auth, a.authAt = false, ""
+		_ = conn.Reply(ctx, req.ID, object{})
 	case "session/new":
 		if a.auth {
 			_ = conn.ReplyWithError(ctx, req.ID, &jsonrpc2.Error{Code: -32000, Message: "please log in"})
 			return
 		}
 		a.session = "s-" + filepath.Base(p.Cwd)
+		if a.busy != "" {
+			go func() {
+				a.ask(ctx, "terminal/create", object{"command": "echo $$ >" + a.busy + "; exec sleep 600"})
+				for raw := []byte(nil); len(raw) == 0; raw, _ = os.ReadFile(a.busy) {
+					time.Sleep(10 * time.Millisecond)
+				}
+				_ = conn.Reply(ctx, req.ID, object{"sessionId": a.session})
+			}()
+			return
+		}
 		_ = conn.Reply(ctx, req.ID, object{"sessionId": a.session})
 	case "session/load", "session/resume":
 		a.session, a.taken = p.SessionID, true
@@ -181,7 +206,7 @@ func (a *agent) prompt(ctx context.Context, req *jsonrpc2.Request, blocks []json
 func (a *agent) isCancelled() bool {
 	select {
 	case <-a.cancelled:
-		return !a.deaf
+		return !a.deaf && !a.stubborn
 	default:
 		return false
 	}
@@ -198,6 +223,12 @@ func (a *agent) ask(ctx context.Context, method string, params object) (result o
 	}
 	a.say("%s: %s\n", method, raw)
 	return result
+}
+
+// permission is whether a tool may be used.
+func permission(kind, title string) object {
+	return object{"toolCall": object{"toolCallId": "c2", "title": title, "kind": kind, "rawInput": object{"of": title}},
+		"options": []object{{"optionId": "yes", "name": "Allow", "kind": "allow_once"}, {"optionId": "no", "name": "Reject", "kind": "reject_once"}}}
 }
 
 // act does one thing; what it returns ends the turn.
@@ -235,8 +266,18 @@ func (a *agent) act(ctx context.Context, req *jsonrpc2.Request, w []string) (sto
 		a.update(object{"sessionUpdate": "tool_call", "toolCallId": 7, "title": object{}, "kind": "x_future", "status": nil})
 		_ = a.conn.Notify(ctx, "x/unknown", object{})
 	case "may":
-		options := []object{{"optionId": "yes", "name": "Allow", "kind": "allow_once"}, {"optionId": "no", "name": "Reject", "kind": "reject_once"}}
-		a.ask(ctx, "session/request_permission", object{"toolCall": object{"toolCallId": "c2", "title": rest(2), "kind": w[1], "rawInput": object{"of": rest(2)}}, "options": options})
+		a.ask(ctx, "session/request_permission", permission(w[1], rest(2)))
+	case "doubt": // and does not want to know it any more after some time
+		p := permission(w[2], rest(3))
+		p["sessionId"] = a.session
+		id := jsonrpc2.ID{Str: "doubt", IsString: true}
+		call, err := a.conn.DispatchCall(ctx, "session/request_permission", p, jsonrpc2.PickID(id))
+		if err == nil {
+			time.Sleep(time.Duration(number(1)) * time.Millisecond)
+			_ = a.conn.Notify(ctx, "$/cancel_request", object{"requestId": "doubt"})
+			err = call.Wait(ctx, nil)
+		}
+		a.say("doubted: %v\n", err)
 	case "read":
 		p := object{"path": w[1]}
 		if len(w) > 3 {
@@ -251,6 +292,11 @@ func (a *agent) act(ctx context.Context, req *jsonrpc2.Request, w []string) (sto
 		for _, method := range []string{"wait_for_exit", "output", "kill", "release", "output"} {
 			a.ask(ctx, "terminal/"+method, id)
 		}
+	case "line": // a whole line is the command
+		made := a.ask(ctx, "terminal/create", object{"command": rest(1)})
+		id := object{"terminalId": made["terminalId"]}
+		a.ask(ctx, "terminal/wait_for_exit", id)
+		a.ask(ctx, "terminal/output", id)
 	case "end": // a program that goes on
 		made := a.ask(ctx, "terminal/create", object{"command": "sleep", "args": []string{"600"}})
 		id := object{"terminalId": made["terminalId"]}

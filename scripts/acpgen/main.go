@@ -32,7 +32,7 @@ func main() {
 }
 
 // roots are the messages that are spoken; what they are made of comes with them.
-var roots = strings.Fields(`CancelNotification CreateTerminalRequest CreateTerminalResponse InitializeRequest InitializeResponse KillTerminalRequest
+var roots = strings.Fields(`AuthenticateRequest CancelNotification CreateTerminalRequest CreateTerminalResponse InitializeRequest InitializeResponse KillTerminalRequest
 	LoadSessionRequest NewSessionRequest NewSessionResponse PermissionOptionKind PlanEntryStatus PromptRequest PromptResponse ReadTextFileRequest
 	ReadTextFileResponse ReleaseTerminalRequest RequestPermissionRequest RequestPermissionResponse ResumeSessionRequest SessionNotification
 	TerminalOutputRequest TerminalOutputResponse ToolKind WaitForTerminalExitRequest WaitForTerminalExitResponse WriteTextFileRequest`)

@@ -39,6 +39,8 @@ type Adapter struct {
 	Inputs  []string // paths that it is told of
 	Rules   Rules
 	AskFor  time.Duration    // how long a person is waited for; 0 = a day
+	Auth    string           // how the agent is logged in to that asks for it, one of its own methods; "" = not at all
+	Env     []string         // of the agent; nil = that of this process
 	Session string           // of an attempt before; "" = none
 	Before  []byte           // what an attempt before has kept; nil = nothing
 	Attempt int              // which one of its task this is
@@ -84,16 +86,16 @@ func (a *Adapter) fill() {
 	a.Name, a.Release = cmp.Or(a.Name, "spawnmesh"), cmp.Or(a.Release, "0")
 }
 
-// limited is e as the end by a limit, where the words of the agent say that it was one.
+// limited is e as the end by a limit, where the error of the agent says that it was one. One that has ended its turn has met none, whatever it writes of limits.
 func (r *run) limited(e end) end {
-	if e.code == Done || e.code == Cancelled || e.code == Limited {
+	if e.stop != "" || e.code == Cancelled || e.code == Limited {
 		return e
 	}
 	stderr, _ := r.stderr.text()
-	for _, text := range []string{e.reason, stderr, r.transcript.end()} {
+	for _, text := range []string{e.reason, stderr} {
 		for _, words := range r.Limits {
 			if words.MatchString(text) {
-				return end{code: Limited, reason: e.reason, stop: e.stop}
+				return end{code: Limited, reason: e.reason}
 			}
 		}
 	}

@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,8 +102,9 @@ func TestWhatIsDoneForAnAgentIsDoneInItsDirectory(t *testing.T) {
 	raw, err = os.ReadFile(outside)
 	require.NoError(t, err)
 	require.Equal(t, "s3cret", string(raw))
-	j = newJob(t, "do run sh -c exit${IFS}7\ndo run pwd\ndo run echo 0123456789abc\ndo run printenv X")
+	j = newJob(t, "do line echo a | tr a b\ndo run sh -c exit${IFS}7\ndo run pwd\ndo run echo 0123456789abc\ndo run printenv X")
 	out = j.runs(t, acp.Done)
+	require.Contains(t, out, `{"exitStatus":{"exitCode":0},"output":"b\n","truncated":false}`)
 	require.Contains(t, out, `terminal/wait_for_exit: {"exitCode":7}`)
 	require.Contains(t, out, `{"exitStatus":{"exitCode":0},"output":"456789abc\n","truncated":true}`)
 	require.Contains(t, out, `{"exitStatus":{"exitCode":0},"output":"y\n","truncated":false}`)
@@ -155,6 +159,49 @@ func TestASessionIsTakenUp(t *testing.T) {
 	}
 }
 
+// Where the agent wants to be logged in to it is, once, by the method that the host has named. A session that it does not give without is left for a new one.
+func TestAnAgentIsLoggedInTo(t *testing.T) {
+	for _, tt := range []struct {
+		name, auth, session, asked, says string
+		code                             int
+		flags                            []string
+	}{
+		{"new", "login", "", "session/new\nauthenticate\nsession/new\nsession/prompt\n", "hello\n", acp.Done, []string{"-auth"}},
+		{"loaded", "login", "s-1", "session/load\nauthenticate\nsession/load\nsession/prompt\n", "hello\n", acp.Done, []string{"-load", "-auth-at", "session/load"}},
+		{"in another way", "x", "", "session/new\nauthenticate\nclosed\n", `is not logged in on this host: logging in by "x": no such way (-32602); Run test login`, acp.Unavailable, []string{"-auth"}},
+		{"not loaded", "", "s-1", "session/load\nsession/new\nsession/prompt\n", "a new one is begun: please log in]\nhello\n", acp.Done, []string{"-load", "-auth-at", "session/load"}},
+		{"not resumed", "", "s-1", "session/resume\nsession/new\nclosed\n", "is not logged in on this host: please log in;", acp.Unavailable, []string{"-resume", "-auth-at", "session/resume", "-auth"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := newJob(t, "do say hello", tt.flags...)
+			j.Auth, j.Session = tt.auth, tt.session
+
+			require.Contains(t, j.runs(t, tt.code), tt.says)
+
+			require.Contains(t, regexp.MustCompile(`(?m)^prompt .*\n`).ReplaceAllString(j.asked(t), ""), tt.asked)
+		})
+	}
+}
+
+// A test of an agent leaves nothing behind that the agent has started, and has the environment that it is given.
+func TestAProbeEndsWhatItBegan(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	j := newJob(t, "", "-busy", file)
+
+	report, problem := j.Probe(t.Context())
+
+	require.Empty(t, problem)
+	require.True(t, report.LoggedIn)
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil }, 5*time.Second, 10*time.Millisecond)
+	j.Argv, j.Env = []string{"sh", "-c", "echo $HOME >&2; exit 1"}, []string{"HOME=/of/the/profile"}
+	_, problem = j.Probe(t.Context())
+	require.Contains(t, problem, ": /of/the/profile")
+}
+
 // However an agent ends its turn, or does not, the exit code and the last line say it.
 func TestHowATurnEnds(t *testing.T) {
 	limit := []*regexp.Regexp{regexp.MustCompile(`(?i)usage limit`)}
@@ -173,6 +220,8 @@ func TestHowATurnEnds(t *testing.T) {
 		{"a limit", "", []string{"-error-at", "session/prompt=Usage limit reached"}, acp.Limited, "Usage limit reached (-32603)]"},
 		{"a limit on stderr", "do stderr usage limit\ndo exit 1", nil, acp.Limited, "ended with exit code 1 before it had answered session/prompt: usage limit]"},
 		{"exit code 75", "do stderr come later\ndo exit 75", nil, acp.Limited, "[the agent has met a limit: come later]"},
+		{"writes of a limit", "do say next I add the usage limit\ndo stop max_tokens", nil, acp.Failed, "(max_tokens)]"},
+		{"writes of a limit and dies", "do say next I add the usage limit\ndo exit 3", nil, acp.Odd, "ended with exit code 3"},
 		{"dies", "do exit 3", nil, acp.Odd, "[the agent ended with exit code 3 before it had answered session/prompt]"},
 		{"closes its output", "do close", []string{"-deaf"}, acp.Odd, "[the agent has closed its output before it had answered session/prompt]"},
 		{"not logged in", "", []string{"-auth"}, acp.Unavailable, "[the agent is not logged in on this host: please log in; Run test login in a terminal]"},
@@ -225,8 +274,10 @@ func TestHowATurnEnds(t *testing.T) {
 
 // An agent that is to end hears session/cancel first, and may end its turn; one that does not listen is ended all the same.
 func TestAnAgentIsCancelled(t *testing.T) {
-	for _, flags := range [][]string{nil, {"-deaf"}} {
-		j := newJob(t, "do say begun\ndo wait 60000", flags...)
+	for _, flags := range [][]string{nil, {"-deaf"}, {"-stubborn"}} {
+		j := newJob(t, "", flags...)
+		j.Prompt = "do say begun\ndo wait 60000\ndo may read a\ndo write " + j.Dir + "/x y\ndo line touch z\ndo say done"
+		j.Rules.Allow = []string{"*"}
 		ctx, stop := context.WithCancel(t.Context())
 		go func() {
 			defer stop()
@@ -244,6 +295,15 @@ func TestAnAgentIsCancelled(t *testing.T) {
 		require.Equal(t, acp.Cancelled, code)
 		require.Less(t, time.Since(began), 15*time.Second)
 		require.Contains(t, j.asked(t), "\nsession/cancel\n")
-		require.Equal(t, flags == nil, strings.Contains(j.asked(t), "was cancelled"))
+		require.Equal(t, !slices.Contains(flags, "-deaf"), strings.Contains(j.asked(t), "was cancelled"))
+		if slices.Contains(flags, "-stubborn") {
+			out := j.out.String()
+			require.Contains(t, out, `session/request_permission: {"outcome":{"outcome":"cancelled"}}`)
+			require.Equal(t, 2, strings.Count(out, "the turn is cancelled: end it"), "%s", out)
+			require.Regexp(t, `done\n\[the turn was cancelled\]\n$`, out)
+			left, err := os.ReadDir(j.Dir)
+			require.NoError(t, err)
+			require.Empty(t, left)
+		}
 	}
 }

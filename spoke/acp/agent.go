@@ -31,14 +31,14 @@ type agent struct {
 	unread, closed chan struct{} // what it writes is not read any more; and is closed
 }
 
-func startAgent(argv []string, dir string, stderr io.Writer) (*agent, error) {
+func startAgent(argv, env []string, dir string, stderr io.Writer) (*agent, error) {
 	ours, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
 	a := &agent{cmd: exec.Command(argv[0], argv[1:]...), out: ours, done: make(chan struct{}), unread: make(chan struct{}), closed: make(chan struct{})}
-	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr, a.cmd.WaitDelay = dir, theirs, stderr, time.Second
+	a.cmd.Env, a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr, a.cmd.WaitDelay = env, dir, theirs, stderr, time.Second
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if a.in, err = a.cmd.StdinPipe(); err == nil {
 		err = a.cmd.Start()

@@ -1,9 +1,8 @@
 package acp
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -31,6 +30,8 @@ type desk struct {
 	kept  kept
 	dirty struct{ progress, kept bool }
 	wake  chan struct{}
+
+	asking map[string]chan struct{} // by the digest of a question; closed once it is not asked any more
 }
 
 // kept is what an attempt keeps for the next one.
@@ -42,7 +43,16 @@ type kept struct {
 }
 
 func newDesk(d *door.Client, say func(string, ...any)) *desk {
-	return &desk{door: d, say: say, wake: make(chan struct{}, 1), kept: kept{Version: 1, Answers: map[string]int{}}}
+	return &desk{door: d, say: say, wake: make(chan struct{}, 1), asking: map[string]chan struct{}{}, kept: kept{Version: 1, Answers: map[string]int{}}}
+}
+
+// keptBefore reads what an attempt before has kept; it is not ok where another program has.
+func keptBefore(raw []byte) (k kept, ok bool) {
+	ok = json.Unmarshal(raw, &k) == nil && k.Version == 1
+	if k.Answers == nil {
+		k.Answers = map[string]int{}
+	}
+	return k, ok
 }
 
 // change notes something that is to be told.
@@ -50,6 +60,11 @@ func (d *desk) change(f func()) {
 	d.mu.Lock()
 	f()
 	d.mu.Unlock()
+	d.again()
+}
+
+// again has what is to be told looked for.
+func (d *desk) again() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -69,7 +84,7 @@ func (d *desk) tell(ctx context.Context, stale func()) {
 	if d.door == nil {
 		return
 	}
-	for {
+	for said := ""; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -81,7 +96,11 @@ func (d *desk) tell(ctx context.Context, stale func()) {
 			return
 		}
 		if err != nil && ctx.Err() == nil {
-			d.say("telling the spoke how far the agent is: %v", err)
+			if text := err.Error(); text != said {
+				said = text
+				d.say("telling the spoke how far the agent is: %v", err)
+			}
+			d.again()
 		}
 		select {
 		case <-ctx.Done():
@@ -91,6 +110,7 @@ func (d *desk) tell(ctx context.Context, stale func()) {
 	}
 }
 
+// tellOnce tells what is new. What could not be told stays new.
 func (d *desk) tellOnce(ctx context.Context) (err error) {
 	d.telling.Lock()
 	defer d.telling.Unlock()
@@ -99,13 +119,27 @@ func (d *desk) tellOnce(ctx context.Context) (err error) {
 	raw, _ := json.Marshal(d.kept)
 	d.dirty.progress, d.dirty.kept = false, false
 	d.mu.Unlock()
-	if dirty.progress && at != (commands.Progress{}) {
-		err = d.door.Do(ctx, http.MethodPost, "/v1/progress", at, nil)
+	var progress, keeping error
+	if dirty.kept { // first: the next attempt needs it
+		keeping = d.door.Send(ctx, http.MethodPut, "/v1/checkpoint", raw, nil)
 	}
-	if dirty.kept && err == nil {
-		err = d.door.Send(ctx, http.MethodPut, "/v1/checkpoint", raw, nil)
+	switch {
+	case away(keeping):
+		progress = keeping
+	case dirty.progress && at != (commands.Progress{}):
+		progress = d.door.Do(ctx, http.MethodPost, "/v1/progress", at, nil)
 	}
-	return err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dirty.progress = d.dirty.progress || dirty.progress && progress != nil
+	d.dirty.kept = d.dirty.kept || keeping != nil
+	return cmp.Or(keeping, progress)
+}
+
+// away reports whether the spoke was not there, or had no database, for as long as there is patience.
+func away(err error) bool {
+	code := commands.CodeOf(err)
+	return code == commands.Unreachable || code == commands.StoreDown
 }
 
 // session keeps the id of the session for the next attempt.
@@ -149,21 +183,31 @@ func (d *desk) asked(ctx context.Context) (list []string) {
 	return list
 }
 
-// ask asks a person and waits for the answer; "" = nobody has given one in time. A question of the same content is the same one until its answer is
-// told: an attempt that was interrupted gets it in the next one, and an agent that asks twice is answered twice.
-func (d *desk) ask(ctx context.Context, q door.Ask) (answer string, err error) {
+// ask asks a person and waits for the answer; "" = nobody has given one in time. What has the same digest is the same question until its answer is told:
+// an attempt that was interrupted gets it in the next one, and an agent that asks twice is answered twice.
+func (d *desk) ask(ctx context.Context, digest string, q door.Ask) (answer string, err error) {
 	if d.door == nil {
 		return "", nil
 	}
-	raw, _ := json.Marshal(q)
-	sum := sha256.Sum256(raw)
-	digest := hex.EncodeToString(sum[:16])
+	leave, err := d.turn(ctx, digest)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
 	d.mu.Lock()
 	q.Key = fmt.Sprintf("acp-%s-%d", digest, d.kept.Answers[digest])
 	d.mu.Unlock()
 	a, err := d.await(ctx, q)
-	if err != nil {
+	if err != nil && context.Cause(ctx) != errCancelled {
 		return "", err
+	}
+	if err != nil {
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
+		defer done()
+		if err := d.withdraw(ctx, q); err != nil {
+			d.say("withdrawing a question that the agent does not ask any more: %v", err)
+		}
 	}
 	d.keep(func(k *kept) { k.Answers[digest]++ })
 	if err := d.tellOnce(ctx); err != nil { // before the agent acts by it
@@ -172,7 +216,45 @@ func (d *desk) ask(ctx context.Context, q door.Ask) (answer string, err error) {
 	if a.State == commands.QuestionAnswered {
 		return a.Answer, nil
 	}
-	return "", nil
+	return "", err
+}
+
+// turn waits until nobody else asks what has that digest: one answer is for one tool.
+func (d *desk) turn(ctx context.Context, digest string) (leave func(), err error) {
+	for {
+		d.mu.Lock()
+		other := d.asking[digest]
+		if other == nil {
+			mine := make(chan struct{})
+			d.asking[digest] = mine
+			d.mu.Unlock()
+			return func() {
+				d.mu.Lock()
+				delete(d.asking, digest)
+				d.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		d.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// withdrawTime is how long it may take to withdraw a question.
+const withdrawTime = 10 * time.Second
+
+// withdraw closes a question whose answer nobody waits for any more. It is asked again to learn its id: that it was asked may not have been heard.
+func (d *desk) withdraw(ctx context.Context, ask door.Ask) error {
+	var q backlog.Question
+	err := d.door.Do(ctx, http.MethodPost, "/v1/questions", ask, &q)
+	if err == nil && q.State == commands.QuestionOpen {
+		err = d.door.Do(ctx, http.MethodDelete, "/v1/questions/"+q.ID, nil, nil)
+	}
+	return err
 }
 
 // await asks until the question is closed. A spoke that is away is waited for: it has the question.
@@ -181,14 +263,14 @@ func (d *desk) await(ctx context.Context, ask door.Ask) (q backlog.Question, err
 	for until := time.Now().Add(time.Duration(ask.DeadlineMS)*time.Millisecond + time.Hour); ; {
 		var next backlog.Question
 		err = d.door.Do(ctx, method, path, body, &next)
-		switch code := commands.CodeOf(err); {
+		switch {
 		case err == nil && next.State != commands.QuestionOpen:
 			return next, nil
 		case err == nil:
 			method, path, body = http.MethodGet, "/v1/questions/"+next.ID+"?wait=30s", nil
-		case code == commands.NotFound: // the spoke was restored from a backup, which does not have it
+		case commands.CodeOf(err) == commands.NotFound: // the spoke was restored from a backup, which does not have it
 			method, path, body = http.MethodPost, "/v1/questions", ask
-		case code != commands.Unreachable && code != commands.StoreDown || ctx.Err() != nil || time.Now().After(until):
+		case !away(err) || ctx.Err() != nil || time.Now().After(until):
 			return q, err
 		}
 	}

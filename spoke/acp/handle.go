@@ -21,8 +21,11 @@ func invalid(format string, args ...any) error {
 // Handle takes what the agent sends. Updates are taken in their order; requests are answered beside each other.
 func (r *run) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Request) {
 	if req.Notif {
-		if req.Method == wire.SessionUpdated {
+		switch req.Method {
+		case wire.SessionUpdated:
 			r.updated(req)
+		case wire.CancelRequest:
+			r.cancelled(req)
 		}
 		return
 	}
@@ -32,9 +35,22 @@ func (r *run) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Req
 		_ = conn.ReplyWithError(ctx, req.ID, &jsonrpc2.Error{Code: jsonrpc2.CodeInternalError, Message: fmt.Sprintf("%d requests are under way already", maxRequests)})
 		return
 	}
+	work, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.asked[req.ID] = cancel
+	r.mu.Unlock()
 	go func() {
-		defer func() { <-r.slots }()
-		result, err := r.answer(ctx, req)
+		defer func() {
+			r.mu.Lock()
+			delete(r.asked, req.ID)
+			r.mu.Unlock()
+			cancel(nil)
+			<-r.slots
+		}()
+		result, err := r.answer(work, req)
+		if err != nil && context.Cause(work) == errCancelled {
+			err = errCancelled
+		}
 		if err == nil {
 			_ = conn.Reply(ctx, req.ID, result)
 			return
@@ -47,12 +63,39 @@ func (r *run) Handle(ctx context.Context, conn *jsonrpc2.Conn, req *jsonrpc2.Req
 	}()
 }
 
+// errCancelled is the end of a request that the agent has cancelled.
+var errCancelled = problem(wire.Cancelled, "the request was cancelled")
+
+// cancelled ends a request whose answer the agent does not want any more.
+func (r *run) cancelled(req *jsonrpc2.Request) {
+	var p struct {
+		RequestID jsonrpc2.ID `json:"requestId"`
+	}
+	if req.Params == nil || wire.Decode(*req.Params, &p) != nil {
+		return
+	}
+	r.mu.Lock()
+	cancel := r.asked[p.RequestID]
+	r.mu.Unlock()
+	if cancel != nil {
+		cancel(errCancelled)
+	}
+}
+
+// may refuses what changes something: where the rules of the host do, and once the turn is cancelled.
+func (r *run) may(kind wire.ToolKind) error {
+	if r.until.Err() != nil {
+		return errors.New("the turn is cancelled: end it")
+	}
+	return r.Rules.denied(kind)
+}
+
 // answer does what the agent asks for.
 func (r *run) answer(ctx context.Context, req *jsonrpc2.Request) (any, error) {
 	nothing := struct{}{}
 	switch req.Method {
 	case wire.RequestPermission:
-		return on(req, func(p wire.RequestPermissionRequest) (any, error) { return r.permission(ctx, p), nil })
+		return on(req, func(p wire.RequestPermissionRequest) (any, error) { return r.permission(ctx, p) })
 	case wire.ReadTextFile:
 		return on(req, func(p wire.ReadTextFileRequest) (any, error) {
 			if err := r.Rules.denied(wire.ToolKindRead); err != nil {
@@ -62,14 +105,14 @@ func (r *run) answer(ctx context.Context, req *jsonrpc2.Request) (any, error) {
 		})
 	case wire.WriteTextFile:
 		return on(req, func(p wire.WriteTextFileRequest) (any, error) {
-			if err := r.Rules.denied(wire.ToolKindEdit); err != nil {
+			if err := r.may(wire.ToolKindEdit); err != nil {
 				return nil, err
 			}
 			return nothing, r.files.write(p)
 		})
 	case wire.TerminalCreate:
 		return on(req, func(p wire.CreateTerminalRequest) (any, error) {
-			if err := r.Rules.denied(wire.ToolKindExecute); err != nil {
+			if err := r.may(wire.ToolKindExecute); err != nil {
 				return nil, err
 			}
 			return r.terminals.create(p)

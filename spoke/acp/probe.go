@@ -24,6 +24,7 @@ func (a *Adapter) Probe(ctx context.Context) (v Report, problem string) {
 	}
 	defer r.agent.stop()
 	defer r.conn.Close()
+	defer r.terminals.close()
 	defer r.files.root.Close()
 	begin, done := context.WithTimeout(ctx, r.Begin)
 	defer done()

@@ -31,17 +31,23 @@ type run struct {
 
 	can     wire.InitializeResponse
 	resumed bool            // the session is one of an attempt before
+	authed  bool            // it was tried to log in
 	until   context.Context // ends when the attempt is to end
 
 	mu      sync.Mutex
 	session wire.SessionID
 	replay  bool // what comes was said before
 	usage   *usage
+	asked   map[jsonrpc2.ID]context.CancelCauseFunc // requests of the agent that are under way
 }
 
 func newRun(a *Adapter) *run {
-	r := &run{Adapter: a, transcript: newTranscript(a.Stdout), stderr: &tail{most: 8 << 10}, slots: make(chan struct{}, maxRequests)}
+	r := &run{Adapter: a, transcript: newTranscript(a.Stdout), stderr: &tail{most: 8 << 10}, slots: make(chan struct{}, maxRequests),
+		asked: map[jsonrpc2.ID]context.CancelCauseFunc{}}
 	r.desk = newDesk(a.Door, r.transcript.note)
+	if k, ok := keptBefore(a.Before); ok {
+		r.desk.kept = k // before the agent asks anything: what was answered in an attempt before is no answer to what it asks now
+	}
 	return r
 }
 
@@ -78,7 +84,7 @@ func (r *run) start(ctx context.Context) (e end, ok bool) {
 		return end{code: Failed, reason: fmt.Sprintf("the working directory cannot be opened: %v", err)}, false
 	}
 	r.terminals = &terminals{files: r.files, list: map[wire.TerminalID]*terminal{}}
-	if r.agent, err = startAgent(r.Argv, r.Dir, io.MultiWriter(r.Stderr, r.stderr)); err != nil {
+	if r.agent, err = startAgent(r.Argv, r.Env, r.Dir, io.MultiWriter(r.Stderr, r.stderr)); err != nil {
 		r.files.root.Close()
 		return cannotStart(r.Argv, err), false
 	}

@@ -39,6 +39,22 @@ func (r *run) ways(message string) string {
 	return commands.Clean(strings.Join(list, "; "), 1000)
 }
 
+// loggedIn is call; where the agent wants to be logged in to, and the host has said how, that is done once before.
+func (r *run) loggedIn(ctx context.Context, method string, params, result any) error {
+	err := r.call(ctx, method, params, result)
+	if said, ok := errors.AsType[*jsonrpc2.Error](err); !ok || said.Code != wire.AuthRequired || r.Auth == "" || r.authed {
+		return err
+	}
+	r.authed = true
+	if err := r.call(ctx, wire.Authenticate, wire.AuthenticateRequest{MethodID: wire.AuthMethodID(r.Auth)}, nil); err != nil {
+		if said, ok := errors.AsType[*jsonrpc2.Error](err); ok {
+			return &jsonrpc2.Error{Code: wire.AuthRequired, Message: fmt.Sprintf("logging in by %q: %s", r.Auth, errorText(said))}
+		}
+		return err
+	}
+	return r.call(ctx, method, params, result)
+}
+
 // open takes up the session of an attempt before, or begins one. It returns the method that was called last.
 func (r *run) open(ctx context.Context) (method string, err error) {
 	none := []json.RawMessage{}
@@ -47,15 +63,15 @@ func (r *run) open(ctx context.Context) (method string, err error) {
 		c := r.can.AgentCapabilities
 		switch {
 		case c != nil && c.SessionCapabilities != nil && c.SessionCapabilities.Resume != nil:
-			method, err = wire.SessionResume, r.call(ctx, wire.SessionResume, wire.ResumeSessionRequest{SessionID: r.session, Cwd: r.Dir, McpServers: none}, nil)
+			method, err = wire.SessionResume, r.loggedIn(ctx, wire.SessionResume, wire.ResumeSessionRequest{SessionID: r.session, Cwd: r.Dir, McpServers: none}, nil)
 		case c != nil && c.LoadSession:
-			method, err = wire.SessionLoad, r.call(ctx, wire.SessionLoad, wire.LoadSessionRequest{SessionID: r.session, Cwd: r.Dir, McpServers: none}, nil)
+			method, err = wire.SessionLoad, r.loggedIn(ctx, wire.SessionLoad, wire.LoadSessionRequest{SessionID: r.session, Cwd: r.Dir, McpServers: none}, nil)
 		default:
 			method, err = wire.SessionLoad, &jsonrpc2.Error{Message: "it cannot take up sessions"}
 		}
 		said, answered := errors.AsType[*jsonrpc2.Error](err)
 		r.in(wire.SessionID(r.Session), false)
-		if err == nil || !answered || said.Code == wire.AuthRequired {
+		if err == nil || !answered {
 			r.resumed = err == nil
 			return method, err
 		}
@@ -63,7 +79,7 @@ func (r *run) open(ctx context.Context) (method string, err error) {
 	}
 	r.in("", false)
 	var made wire.NewSessionResponse
-	err = r.call(ctx, wire.SessionNew, wire.NewSessionRequest{Cwd: r.Dir, McpServers: none}, &made)
+	err = r.loggedIn(ctx, wire.SessionNew, wire.NewSessionRequest{Cwd: r.Dir, McpServers: none}, &made)
 	if err == nil && made.SessionID == "" {
 		err = errors.New("it names no session")
 	}
@@ -78,19 +94,23 @@ func (r *run) in(session wire.SessionID, replay bool) {
 	r.session, r.replay = session, replay
 }
 
-// prompt has the agent do the work. When ctx ends the turn is cancelled, and may end as the protocol says.
+// prompt has the agent do the work. When ctx ends the turn is cancelled, and may end as the protocol says: what was refused then may be missing, so it is
+// cancelled also where the agent says that it has come to its end.
 func (r *run) prompt(ctx context.Context) (wire.StopReason, error) {
 	turn, over := context.WithCancel(context.WithoutCancel(ctx))
 	defer over()
-	defer context.AfterFunc(ctx, func() {
+	heard := context.AfterFunc(ctx, func() {
 		time.AfterFunc(r.Grace, func() {
 			over()
 			_ = r.lines.Close() // whoever writes to an agent that does not read
 		})
 		_ = r.conn.Notify(turn, wire.SessionCancel, wire.CancelNotification{SessionID: r.session})
-	})()
+	})
 	var resp wire.PromptResponse
 	err := r.call(turn, wire.SessionPrompt, wire.PromptRequest{SessionID: r.session, Prompt: r.words(ctx)}, &resp)
+	if !heard() && resp.StopReason == wire.StopReasonEndTurn {
+		resp.StopReason = wire.StopReasonCancelled
+	}
 	return resp.StopReason, err
 }
 
@@ -121,13 +141,7 @@ func (r *run) before() string {
 		return ""
 	}
 	text := string(r.Before)
-	var k kept
-	if json.Unmarshal(r.Before, &k) == nil && k.Version == 1 {
-		r.desk.keep(func(now *kept) {
-			for digest, n := range k.Answers {
-				now.Answers[digest] = max(now.Answers[digest], n)
-			}
-		})
+	if k, ok := keptBefore(r.Before); ok {
 		text = strings.TrimSpace(strings.Join(k.Plan, "\n") + "\n\n" + k.Said)
 	}
 	if text == "" {

@@ -56,7 +56,11 @@ func (t *terminals) create(r wire.CreateTerminalRequest) (resp wire.CreateTermin
 	if r.OutputByteLimit != nil {
 		limit = min(max(0, *r.OutputByteLimit), mostOutput)
 	}
-	one := &terminal{cmd: exec.Command(r.Command, r.Args...), out: &tail{most: int(limit)}, done: make(chan struct{})}
+	argv := append([]string{r.Command}, r.Args...)
+	if _, err := exec.LookPath(r.Command); err != nil && len(r.Args) == 0 { // some agents give a whole line
+		argv = []string{"sh", "-c", r.Command}
+	}
+	one := &terminal{cmd: exec.Command(argv[0], argv[1:]...), out: &tail{most: int(limit)}, done: make(chan struct{})}
 	one.cmd.Dir = fmt.Sprintf("/proc/self/fd/%d", at.Fd())
 	one.cmd.Env = append(os.Environ(), "PWD="+filepath.Join(t.files.dirs[0], name))
 	for _, v := range r.Env {

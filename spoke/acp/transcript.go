@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"strings"
@@ -30,8 +31,17 @@ type transcript struct {
 
 type tool struct {
 	kind   wire.ToolKind
-	title  string
+	title  string            // of at most maxTitle bytes
+	sum    [sha256.Size]byte // of all of it
 	status wire.ToolCallStatus
+}
+
+// maxTitle is what fits into a question, with its kind and our words.
+const maxTitle = commands.MaxQuestion - 256
+
+// String is a tool in one short line.
+func (t tool) String() string {
+	return or(string(t.kind), "other") + ": " + or(label(t.title), "without a name")
 }
 
 // maxTools bounds what is known of tools: each of a turn is named again when it has ended.
@@ -126,7 +136,7 @@ func (t *transcript) uses(u wire.SessionUpdate) tool {
 		is.kind = wire.ToolKind(label(string(u.Kind)))
 	}
 	if u.Title != "" {
-		is.title = label(u.Title)
+		is.title, is.sum = short(u.Title, maxTitle), sha256.Sum256([]byte(u.Title))
 	}
 	if u.Status != "" {
 		is.status = wire.ToolCallStatus(label(string(u.Status)))
@@ -135,7 +145,7 @@ func (t *transcript) uses(u wire.SessionUpdate) tool {
 		return is
 	}
 	t.begin()
-	t.write(strings.TrimRight(fmt.Sprintf("[%s: %s] %s", or(string(is.kind), "tool"), or(is.title, "without a name"), is.status), " "))
+	t.write(strings.TrimRight(fmt.Sprintf("[%s: %s] %s", or(string(is.kind), "tool"), or(label(is.title), "without a name"), is.status), " "))
 	if len(t.tools) < maxTools {
 		t.tools[id] = is
 	}
@@ -146,7 +156,7 @@ func (t *transcript) uses(u wire.SessionUpdate) tool {
 }
 
 // label is a foreign text in one short line.
-func label(s string) string { return commands.Clean(commands.OneLine(plain(s)), 200) }
+func label(s string) string { return short(commands.OneLine(plain(s)), 200) }
 
 func or(s, other string) string {
 	if s == "" {

@@ -1,9 +1,7 @@
 package acp
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -11,7 +9,6 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/acp/wire"
-	"github.com/spawnmesh/spawnmesh/spoke/door"
 )
 
 // updated takes what the agent says of its work. Kinds of updates that are not known are passed over.
@@ -37,7 +34,7 @@ func (r *run) updated(req *jsonrpc2.Request) {
 		t := r.transcript.uses(u)
 		r.desk.progress(func(p *commands.Progress) {
 			if p.Total == nil || *p.Total == 0 { // else the plan says it better
-				p.Step = commands.Clean(t.title, commands.MaxStep)
+				p.Step = commands.Clean(label(t.title), commands.MaxStep)
 			}
 		})
 		said := r.transcript.last()
@@ -80,62 +77,48 @@ func (r *run) planned(entries []wire.PlanEntry) {
 }
 
 // permission decides whether the agent may use a tool: by the rules, or a person is asked.
-func (r *run) permission(ctx context.Context, p wire.RequestPermissionRequest) wire.RequestPermissionResponse {
+func (r *run) permission(ctx context.Context, p wire.RequestPermissionRequest) (any, error) {
 	c := p.ToolCall
 	t := r.transcript.uses(wire.SessionUpdate{ToolCallID: c.ToolCallID, Kind: c.Kind, Title: c.Title, Status: c.Status})
 	verdict := r.Rules.of(t.kind)
-	what := fmt.Sprintf("%s: %s", or(string(t.kind), "other"), or(t.title, "without a name"))
 	switch {
+	case r.until.Err() != nil: // the turn is cancelled
+		return outcome(nil), nil
 	case verdict == deny:
-		r.transcript.note("denied by the rules of this host: %s", what)
-		return outcome(refusing(p.Options))
+		r.transcript.note("denied by the rules of this host: %s", t)
+		return outcome(refusing(p.Options)), nil
 	case verdict == allow && allowing(p.Options) != nil:
-		return outcome(allowing(p.Options))
+		return outcome(allowing(p.Options)), nil
 	}
-	chosen := r.asks(ctx, what, p)
+	chosen := r.asks(ctx, t, p)
+	if context.Cause(ctx) == errCancelled {
+		return nil, errCancelled
+	}
 	if chosen == nil && r.until.Err() == nil {
 		chosen = pick(p.Options, wire.PermissionOptionKindRejectOnce)
 	}
-	return outcome(chosen)
+	return outcome(chosen), nil
 }
 
 // asks asks a person which option to take; nil = nobody has said.
-func (r *run) asks(ctx context.Context, what string, p wire.RequestPermissionRequest) *wire.PermissionOption {
-	q := door.Ask{Text: "may the agent do this? " + what, Data: pretty(p.ToolCall.RawInput), DeadlineMS: r.AskFor.Milliseconds()}
-	for n, o := range p.Options[:min(len(p.Options), commands.MaxOptions)] {
-		name := commands.Clean(label(o.Name), commands.MaxOption)
-		if name == "" || slices.Contains(q.Options, name) {
-			name = fmt.Sprintf("%d %s", n+1, commands.Clean(name, commands.MaxOption-8))
-		}
-		q.Options = append(q.Options, name)
-		if o.Kind == wire.PermissionOptionKindRejectOnce && q.Default == "" {
-			q.Default = name
-		}
-	}
+func (r *run) asks(ctx context.Context, t tool, p wire.RequestPermissionRequest) *wire.PermissionOption {
+	q := question(t, p)
+	q.DeadlineMS = r.AskFor.Milliseconds()
 	if len(q.Options) == 0 {
-		r.transcript.note("the agent asks and names no answers: %s", what)
+		r.transcript.note("the agent asks and names no answers: %s", t)
 		return nil
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(r.until, stop)()
-	answer, err := r.desk.ask(ctx, q)
+	answer, err := r.desk.ask(ctx, digest(t, p), q)
 	if err != nil && ctx.Err() == nil {
 		r.transcript.note("asking people failed, and the safe answer holds: %v", err)
 	}
-	if n := slices.Index(q.Options, answer); n >= 0 {
-		r.transcript.note("answered with %q: %s", answer, what)
+	if n := slices.Index(q.Options, answer); n >= 0 && r.until.Err() == nil {
+		r.transcript.note("answered with %q: %s", answer, t)
 		return &p.Options[n]
 	}
-	r.transcript.note("nobody has answered: %s", what)
+	r.transcript.note("nobody has answered: %s", t)
 	return nil
-}
-
-// pretty is JSON for people.
-func pretty(raw json.RawMessage) string {
-	var text bytes.Buffer
-	if len(raw) == 0 || string(raw) == "null" || json.Indent(&text, raw, "", "  ") != nil {
-		return ""
-	}
-	return commands.Clean(plain(text.String()), commands.MaxQuestionData)
 }

@@ -216,7 +216,7 @@ func TestTheEntryOfAnOrderIsFoundOnce(t *testing.T) {
 	r := p.JudgeNamed(s, nil, n)
 	late := p.OpenNamed(s)
 	defer late.Close()
-	met, why := p.MetLimit(s.Argv, "over quota")
+	met, why := p.MetLimit(s.Argv, "", "over quota")
 
 	require.Nil(t, r)
 	require.Equal(t, "two", n.Account())
@@ -226,7 +226,7 @@ func TestTheEntryOfAnOrderIsFoundOnce(t *testing.T) {
 	require.True(t, fault, "it cannot be told whether it has met a limit: %v", why)
 	require.False(t, met)
 	evalSymlinks = filepath.EvalSymlinks
-	met, why = p.MetLimit(s.Argv, "over quota")
+	met, why = p.MetLimit(s.Argv, "", "over quota")
 	require.NoError(t, why)
 	require.True(t, met)
 }

@@ -36,6 +36,7 @@ type Profile struct {
 	Allow       []string `yaml:"allow,omitempty" json:"allow,omitempty"`             // kinds of tools, of acp
 	Deny        []string `yaml:"deny,omitempty" json:"deny,omitempty"`
 	Ask         []string `yaml:"ask,omitempty" json:"ask,omitempty"`
+	Auth        string   `yaml:"auth,omitempty" json:"auth,omitempty"`       // how the agent is logged in to that asks for it: one of its own methods
 	Session     string   `yaml:"session,omitempty" json:"session,omitempty"` // new: each attempt begins one; "" = it goes on
 	Settings    `yaml:",inline"`
 	Provider    `yaml:",inline"`
@@ -85,8 +86,8 @@ func (v Profile) check() error {
 		return errors.New("no command; write command: [PROGRAM, ARGUMENT]")
 	case v.Session != "" && v.Session != "new" && v.Session != "resume":
 		return fmt.Errorf("session %q is neither new nor resume", v.Session)
-	case v.Runtime == RuntimeExec && len(v.Allow)+len(v.Deny)+len(v.Ask) > 0:
-		return errors.New("allow, deny and ask are of the runtime acp: nobody asks for an agent of exec")
+	case v.Runtime == RuntimeExec && len(v.Allow)+len(v.Deny)+len(v.Ask)+len(v.Auth) > 0:
+		return errors.New("allow, deny, ask and auth are of the runtime acp: nobody asks for an agent of exec")
 	}
 	for _, kind := range slices.Concat(v.Allow, v.Deny, v.Ask) {
 		if kind != anything && !slices.Contains(wire.Kinds, wire.ToolKind(kind)) {
@@ -118,6 +119,9 @@ func (v Profile) argv(self string) []string {
 		for _, value := range f.list {
 			argv = append(argv, f.flag+"="+value)
 		}
+	}
+	if v.Auth != "" {
+		argv = append(argv, "--auth="+v.Auth)
 	}
 	if v.Session == "new" {
 		argv = append(argv, "--new-session")

@@ -25,7 +25,7 @@ func TestProfilesThatAreRefused(t *testing.T) {
 		"runtime: sh\ncommand: [x]":        "runtime \"sh\" is not known; there are exec and acp",
 		"runtime: acp":                     "no command",
 		"runtime: acp\ncommand: [x]\ny: 1": "unknown field",
-		"runtime: exec\ncommand: [x]\nallow: [read]":              "allow, deny and ask are of the runtime acp",
+		"runtime: exec\ncommand: [x]\nallow: [read]":              "allow, deny, ask and auth are of the runtime acp",
 		"runtime: acp\ncommand: [x]\nallow: [reed]":               `"reed" is no kind of tool`,
 		"runtime: acp\ncommand: [x]\nsession: old":                `session "old" is neither new nor resume`,
 		"runtime: acp\ncommand: [x]\nlimit_patterns: [\"(\"]":     "limit_patterns",
@@ -84,9 +84,12 @@ func TestAnOrderNamesAProfile(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	require.Equal(t, []string{self, "worker", "acp", "--allow=read", "--deny=*", "--limit-pattern=a limit", "--new-session", "--", "coder", "--x"}, p.Exec(order("profile:coder"), nil).Argv)
-	met, err := p.MetLimit([]string{"profile:coder"}, "this is a limit")
+	met, err := p.MetLimit([]string{"profile:coder"}, "this is a limit", "all is well")
 	require.NoError(t, err)
 	require.True(t, met)
+	met, err = p.MetLimit([]string{"profile:coder"}, "it has used up its tokens", "next I write of a limit", "a limit")
+	require.NoError(t, err)
+	require.False(t, met, "what a coding agent writes is no limit")
 
 	write("profiles/tests.yaml", "runtime: exec\ncommand: [sh]\nenv: {A: b}\n", 0o644)
 	_, err = Load(dir)

@@ -22,6 +22,7 @@ limit_patterns: ["(?i)(usage|rate|session|weekly) limit"]
 runtime: acp
 command: [codex-acp]
 ` + codingPreset + `environment: [OPENAI_API_KEY]
+auth: api-key          # where nobody is logged in, by that key
 account: codex
 limit_patterns: ["(?i)(usage|rate) limit"]
 `,

@@ -40,13 +40,20 @@ func (v Provider) check(at string) *problem {
 	return nil
 }
 
-// MetLimit reports whether the last output of an agent that failed says that it has met a limit. Where no entry names one it looks up no
-// program. An error is a fault of this host that keeps it from being said which entry allows argv.
-func (p *Policy) MetLimit(argv []string, output ...string) (bool, error) {
+// MetLimit reports whether the last output of an agent that failed says that it has met a limit. Of worker acp it is the reason that it has told:
+// its output is what its coding agent writes, which may be of limits. Where no entry names one it looks up no program. An error is a fault of this
+// host that keeps it from being said which entry allows argv.
+func (p *Policy) MetLimit(argv []string, reason string, output ...string) (bool, error) {
 	if !slices.ContainsFunc(p.entries(), func(c Command) bool { return len(c.LimitPatterns) > 0 }) {
 		return false, nil
 	}
-	c, _, err := p.match(argv)
+	c, ok, err := p.match(argv)
+	if !ok {
+		return false, err
+	}
+	if runs := c.argv(argv); len(runs) > 2 && runs[1] == "worker" && runs[2] == "acp" {
+		output = []string{reason}
+	}
 	return slices.ContainsFunc(c.LimitPatterns, func(text string) bool {
 		return slices.ContainsFunc(output, regexp.MustCompile(text).MatchString)
 	}), err

@@ -30,7 +30,7 @@ func TestProviders(t *testing.T) {
 		return n.Account()
 	}
 	met := func(program string, output ...string) bool {
-		is, err := p.MetLimit([]string{program}, output...)
+		is, err := p.MetLimit([]string{program}, "", output...)
 		require.NoError(t, err)
 		return is
 	}

@@ -24,6 +24,11 @@ type AuthMethod struct {
 // AuthMethodID is of the protocol: Typed identifier used for auth method values on the wire.
 type AuthMethodID string
 
+// AuthenticateRequest is of the protocol: Request parameters for the authenticate method.
+type AuthenticateRequest struct {
+	MethodID AuthMethodID `json:"methodId"`
+}
+
 // CancelNotification is of the protocol: Notification to cancel ongoing operations for a session.
 type CancelNotification struct {
 	SessionID SessionID `json:"sessionId"`

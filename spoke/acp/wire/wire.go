@@ -26,6 +26,8 @@ const (
 	SessionPrompt  = "session/prompt"
 	SessionCancel  = "session/cancel"
 	SessionUpdated = "session/update"
+	Authenticate   = "authenticate"
+	CancelRequest  = "$/cancel_request"
 
 	RequestPermission = "session/request_permission"
 	ReadTextFile      = "fs/read_text_file"
@@ -44,6 +46,7 @@ var Kinds = []ToolKind{ToolKindRead, ToolKindEdit, ToolKindDelete, ToolKindMove,
 const (
 	AuthRequired = -32000
 	NotFound     = -32002
+	Cancelled    = -32800
 )
 
 // Decode reads a message as the protocol wants it read: a field of another kind than expected is as if it was not there.
