@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -107,10 +108,8 @@ func (s *Spoke) collect(ctx context.Context, r *run, at time.Time) (*commands.Bu
 // files are is taken all the same, and lost says why the commits are not.
 func (s *Spoke) takeCommits(ctx context.Context, r *run, repo *worktree.Repo) (tip string, lost, err error) {
 	base := repo.Latest()
-	out := filepath.Join(r.own().Temp, "spawnmesh-commits")
-	if err := os.RemoveAll(out); err != nil {
-		return "", nil, err
-	}
+	out := filepath.Join(r.own().Temp, "spawnmesh-commits-"+rand.Text()) // a name that nothing of the agent has
+	defer os.Remove(out)
 	_, most := s.room()
 	err = s.runConfined(ctx, r, worktree.CollectCommand(s.git, r.own().Work, out, base), commitsWithin)
 	if err == nil {
@@ -118,7 +117,7 @@ func (s *Spoke) takeCommits(ctx context.Context, r *run, repo *worktree.Repo) (t
 	}
 	switch {
 	case err == nil:
-		return tip, nil, os.RemoveAll(out)
+		return tip, nil, nil
 	case ctx.Err() != nil, errors.Is(err, errLeft), hostfault.Is(err):
 		return "", nil, err
 	case strings.Contains(err.Error(), "Refusing to create empty bundle"): // it has made none

@@ -39,7 +39,7 @@ func (s *Spoke) bringInputs(ctx context.Context, r *run) (supervisor.Instant, er
 		stop()
 	}()
 	if err := s.placeInputs(held, r); err != nil {
-		return 0, err
+		return 0, errors.Join(err, emptied(r.own().Work)) // a part of an input is of no use, and takes room until it is swept
 	}
 	from := supervisor.Boottime()
 	has, err := s.backlog.Renew(held, []backlog.Fence{r.fence}, s.Lease)
@@ -47,6 +47,14 @@ func (s *Spoke) bringInputs(ctx context.Context, r *run) (supervisor.Instant, er
 		err = errors.New("the lease was lost while the inputs were put in place")
 	}
 	return from.Add(s.Lease), err
+}
+
+// emptied removes what is in a directory.
+func emptied(dir string) error {
+	if err := supervisor.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing what was placed of the inputs: %w", err)
+	}
+	return os.Mkdir(dir, 0o700)
 }
 
 // placeInputs puts the inputs of an order into the fresh directory of an attempt. They are held: an order without them is not
@@ -110,7 +118,10 @@ func (s *Spoke) placeInput(ctx context.Context, r *run, root *os.Root, in *comma
 	}
 	dir := filepath.Join(r.own().Work, in.Path)
 	if in.Kind == commands.InputTar {
-		files, size := s.room()
+		files, size, err := s.placeRoom()
+		if err != nil {
+			return err
+		}
 		return tartree.Untar(ctx, bytes, dir, tartree.Bounds{Entries: files, Bytes: size})
 	}
 	return s.placeTree(ctx, r, in, bytes, dir)
@@ -162,8 +173,11 @@ func (s *Spoke) placeTree(ctx context.Context, r *run, in *commands.Input, bundl
 	if err != nil {
 		return err
 	}
-	files, bytes := s.room()
-	return repo.Checkout(ctx, dir, r.fence.Task, repo.Latest(), worktree.Room{Files: files, Bytes: bytes})
+	files, bytes, err := s.placeRoom()
+	if err != nil {
+		return err
+	}
+	return repo.Checkout(ctx, dir, r.fence.Task, repo.Latest(), worktree.Room{Files: files, Bytes: max(bytes-in.Size, 0)}) // its .git has the objects once more
 }
 
 // room is how many files and bytes an agent may have.
@@ -178,9 +192,20 @@ func (s *Spoke) room() (files, bytes int64) {
 	return unbounded(limits.DiskFiles()), unbounded(limits.DiskBytes())
 }
 
+// placeRoom is how many files and bytes an input may take: of what an agent may have, what is free above the reserve.
+func (s *Spoke) placeRoom() (files, bytes int64, err error) {
+	files, bytes = s.room()
+	free, err := Free(s.Dir)
+	reserve := s.Reserve()
+	if free.Inodes >= 0 {
+		files = min(files, max(free.Inodes-reserve.Inodes, 0))
+	}
+	return files, min(bytes, max(free.Bytes-reserve.Bytes, 0)), err
+}
+
 // unusable is err as what makes an order of no use, where it says so of the input itself.
 func unusable(err error) error {
-	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrNoRoom, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, errTaken, blob.ErrDamaged} {
+	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrNoRoom, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, tartree.ErrBad, tartree.ErrTooLarge, errTaken, blob.ErrDamaged} {
 		if errors.Is(err, lasting) {
 			return &runtime.Refusal{Reason: runtime.BadInput, Text: err.Error()}
 		}

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/git"
 )
 
@@ -48,8 +50,11 @@ func (a *app) diff(ctx context.Context, id, repo string) error {
 	if a.forPeople() && !terminal(a.out) {
 		return write(a.out)
 	}
-	var text bytes.Buffer
-	if err := write(&text); err != nil {
+	text := &held{most: diffMost}
+	if err := write(text); text.over {
+		return misuse("what agent %s has changed has more than %s of text, which is the most that is shown here", w.ShortID, commands.SizeInWords(diffMost)).
+			Hinting("write it into a file, as with > changes.diff, or bring it as a branch: spawnmesh fetch %s", w.ShortID)
+	} else if err != nil {
 		return err
 	}
 	if a.forPeople() {
@@ -62,6 +67,23 @@ func (a *app) diff(ctx context.Context, id, repo string) error {
 		Diff string `json:"diff"`
 	}{w.ID, w.Bundle.Base, w.Bundle.Tip, text.String()}
 	return a.print(v, []any{v}, table{names: []string{git.Branches + w.ID}})
+}
+
+// diffMost is how much is held to be shown on a terminal, or in one document. A file or a pipe gets it as it comes.
+const diffMost = 16 << 20
+
+// held is a text of at most so many bytes. What is more ends who writes it.
+type held struct {
+	bytes.Buffer
+	most int
+	over bool
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	if h.over = h.over || len(b) > h.most-h.Len(); h.over {
+		return 0, errors.New("it has more than is held")
+	}
+	return h.Buffer.Write(b)
 }
 
 // showText shows a text of others on the terminal, through the pager where it is longer.

@@ -98,6 +98,21 @@ func TestWorkIsOnTheCommitOfItsOrder(t *testing.T) {
 	}
 }
 
+// What is held of a text has a bound, and who writes more is ended.
+func TestATextThatIsHeldHasABound(t *testing.T) {
+	t.Parallel()
+	h := &held{most: 10}
+	_, err := h.Write([]byte("0123456789"))
+	require.NoError(t, err)
+	require.False(t, h.over)
+	for range 2 {
+		_, err = h.Write([]byte("x"))
+		require.Error(t, err)
+	}
+	require.True(t, h.over)
+	require.Equal(t, "0123456789", h.String())
+}
+
 // What has no work yet, or never, is said with the code of no result, or as not found.
 func TestWorkThatIsNotThere(t *testing.T) {
 	t.Parallel()

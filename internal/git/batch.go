@@ -39,8 +39,8 @@ func (g *Git) Batch(ctx context.Context, gitDir string) (*Batch, error) {
 	return &Batch{ctx, run, to, from, bufio.NewReader(from)}, nil
 }
 
-// Object returns the kind and the content of an object, which is held in memory.
-func (b *Batch) Object(id string) (kind string, content []byte, err error) {
+// Object returns the kind and the content of an object, which is held in memory. One of more bytes than most is [ErrTooLarge].
+func (b *Batch) Object(id string, most int64) (kind string, content []byte, err error) {
 	if !IsID(id) {
 		return "", nil, fmt.Errorf("%.80q is no name of an object", id)
 	}
@@ -52,7 +52,12 @@ func (b *Batch) Object(id string) (kind string, content []byte, err error) {
 	if err != nil || len(fields) != 3 {
 		return "", nil, errors.Join(fmt.Errorf("reading object %s: git says %.100q", id, line), err)
 	}
-	size, err := strconv.Atoi(fields[2])
+	size, err := strconv.ParseInt(fields[2], 10, 64)
+	if err == nil && size > most {
+		if _, err = io.CopyN(io.Discard, b.from, size+1); err == nil {
+			err = fmt.Errorf("%w: it has %d bytes, limit %d", ErrTooLarge, size, most)
+		}
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("reading object %s: %w", id, err)
 	}

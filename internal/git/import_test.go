@@ -30,6 +30,9 @@ func result(t *testing.T, dir, base, tip string) []byte {
 func claimed(text []byte) git.Work {
 	w := git.Work{Bundle: bytes.NewReader(text), Most: most, Branch: branch}
 	for line := range strings.Lines(string(text)) {
+		if line == "\n" { // the end of the header
+			break
+		}
 		id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if need, is := strings.CutPrefix(id, "-"); is {
 			w.Base = need
@@ -153,6 +156,27 @@ git commit-tree -p ` + base + ` -m evil $tree`
 	require.Equal(t, "1", sh(t, dir, "git for-each-ref | wc -l; git fsck"))
 	_, err = take(t, dir, good)
 	require.NoError(t, err)
+}
+
+// Objects that are held in memory where they are read have a bound, wherever they come from; blobs have none.
+func TestObjectsThatAreTooLargeAreNotTaken(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, "head -c 9000000 /dev/urandom > blob; git add blob; git commit -qm blob")
+	base := sh(t, dir, "git rev-parse HEAD~1")
+	_, err := take(t, dir, result(t, dir, base, sh(t, dir, "git rev-parse HEAD")))
+	require.NoError(t, err)
+	large := sh(t, dir, "head -c 1048577 /dev/zero | tr '\\0' m | git commit-tree -p "+base+" HEAD^{tree}")
+	_, err = take(t, dir, result(t, dir, base, large))
+	require.ErrorIs(t, err, git.ErrTooLarge)
+	require.ErrorContains(t, err, "it has a commit of 10488")
+	b, err := find(t).Batch(t.Context(), dir+"/.git")
+	require.NoError(t, err)
+	_, _, err = b.Object(large, 1<<20)
+	require.ErrorIs(t, err, git.ErrTooLarge)
+	kind, _, err := b.Object(base, 1<<20)
+	require.NoError(t, err, "the next one is read")
+	require.Equal(t, "commit", kind)
+	require.NoError(t, b.Close())
 }
 
 func TestWhatHasChangedIsShown(t *testing.T) {

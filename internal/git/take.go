@@ -59,6 +59,9 @@ func (g *Git) Take(ctx context.Context, o Objects, p Parcel) error {
 	if err := g.unpack(ctx, Call{GitDir: o.GitDir, Env: env}, p); err != nil {
 		return err
 	}
+	if err := g.sizes(ctx, o.GitDir, draft); err != nil {
+		return err
+	}
 	if err := g.complete(ctx, Call{GitDir: o.GitDir, Env: env}, p); err != nil {
 		return err
 	}
@@ -84,6 +87,32 @@ func (g *Git) unpack(ctx context.Context, c Call, p Parcel) error {
 	}
 	if failed, ok := errors.AsType[*Failed](err); ok {
 		return fmt.Errorf("%w: %w", ErrBad, failed)
+	}
+	return err
+}
+
+// Bounds of objects that are held in memory where they are read, here and by git. Blobs are streamed.
+const (
+	CommitMost = 1 << 20
+	TreeMost   = 64 << 20
+)
+
+// sizes refuses a commit, a tag or a tree that is larger than any that is read.
+func (g *Git) sizes(ctx context.Context, gitDir, draft string) error {
+	ctx, enough := context.WithCancelCause(ctx)
+	defer enough(nil)
+	most := map[string]int64{"commit": CommitMost, "tag": CommitMost, "tree": TreeMost}
+	out := &records{end: '\n', each: func(line []byte) {
+		var kind string
+		var size int64
+		if _, err := fmt.Sscan(string(line), &kind, &size); err == nil && most[kind] > 0 && size > most[kind] {
+			enough(fmt.Errorf("%w: it has a %s of %d bytes, limit %d", ErrTooLarge, kind, size, most[kind]))
+		}
+	}}
+	c := Call{GitDir: gitDir, Env: []string{"GIT_OBJECT_DIRECTORY=" + draft}, Args: []string{"cat-file", "--batch-check=%(objecttype) %(objectsize)", "--batch-all-objects", "--unordered"}, Out: out}
+	err := g.Run(ctx, c)
+	if cause := context.Cause(ctx); errors.Is(cause, ErrTooLarge) {
+		return cause
 	}
 	return err
 }

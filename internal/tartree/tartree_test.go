@@ -135,6 +135,15 @@ func TestAStreamIsBounded(t *testing.T) {
 		require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader(text), t.TempDir(), b), tartree.ErrTooLarge)
 	}
 	require.NoError(t, tartree.Untar(t.Context(), bytes.NewReader(text), t.TempDir(), tartree.Bounds{Entries: 3, Bytes: 12}))
+	holes := t.TempDir()
+	for _, format := range []string{"--format=gnu -S", "--format=pax -S --sparse-version=0.0", "--format=pax -S --sparse-version=0.1", "--format=pax -S --sparse-version=1.0"} {
+		sh(t, holes, "truncate -s 1M f; echo x >>f; tar c "+format+" -f t f")
+		text, err := os.ReadFile(holes + "/t")
+		require.NoError(t, err)
+		require.Less(t, len(text), 100_000, "it has holes")
+		require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader(text), t.TempDir(), bounds), tartree.ErrBad, format)
+	}
+	require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader(stream(t, "f "+strings.Repeat("n", 5000))), t.TempDir(), bounds), tartree.ErrBad)
 	require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader(text[:514]), t.TempDir(), bounds), tartree.ErrBad)
 	require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader([]byte(strings.Repeat("x", 2000))), t.TempDir(), bounds), tartree.ErrBad)
 }

@@ -63,8 +63,11 @@ func (u *reader) entry(h *tar.Header) error {
 	if u.bounds.Entries--; u.bounds.Entries < 0 {
 		return fmt.Errorf("%w: it has more entries than may be", ErrTooLarge)
 	}
-	if name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0) || !u.made[path.Dir(name)] {
+	if len(name) > nameMost || name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0) || !u.made[path.Dir(name)] {
 		return fmt.Errorf("%w: %.200q is no name of an entry, or of none in a directory before it", ErrBad, h.Name)
+	}
+	if sparse(h) {
+		return fmt.Errorf("%w: %.200q has holes: what it takes is not what it brings", ErrBad, name)
 	}
 	var err error
 	switch h.Typeflag {
@@ -82,6 +85,22 @@ func (u *reader) entry(h *tar.Header) error {
 		return fmt.Errorf("%w: %.200q is neither a file nor a directory nor a symbolic link", ErrBad, name)
 	}
 	return twice(err)
+}
+
+// nameMost is how long a name may be: Linux opens none that is longer.
+const nameMost = 4096
+
+// sparse reports whether an entry has holes, in any of GNU's ways to say so: a few bytes of them may be a file of any size.
+func sparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 // twice says of a name that is there already that the stream has it twice: on this file system, names of another case may be the same.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/internal/control"
+	"github.com/spawnmesh/spawnmesh/internal/remove"
 	"github.com/spawnmesh/spawnmesh/internal/shortpath"
 )
 
@@ -36,7 +37,7 @@ func makeDir(dir string, user int) error {
 
 // listen makes the socket, which nobody can connect to before it is the agent's alone.
 func listen(path string, user int) (net.Listener, error) {
-	if err := os.RemoveAll(path); err != nil { // of an earlier process, or whatever the agent has put there
+	if err := remove.All(path); err != nil { // of an earlier process, or whatever the agent has put there
 		return nil, err
 	}
 	name, done, err := shortpath.Hidden(path)

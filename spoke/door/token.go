@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/remove"
 )
 
 // A secret is the digest of a token.
@@ -28,7 +29,7 @@ func keepToken(path string, user int) (*secret, error) {
 	if had := readToken(path); tokenForm.MatchString(had) {
 		return secretOf(had), nil
 	}
-	if err := os.RemoveAll(path); err != nil {
+	if err := remove.All(path); err != nil {
 		return nil, err
 	}
 	raw := make([]byte, 32)

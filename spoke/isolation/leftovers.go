@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/remove"
 )
 
 // SharedDirs are where every user of a host may leave something.
@@ -41,7 +43,7 @@ func removeLeftovers(users map[int64]Dirs, kept map[int64]error) map[int64]error
 				continue // it is gone
 			}
 			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				see(int64(st.Uid), func() error { return os.RemoveAll(filepath.Join(dir, e.Name())) })
+				see(int64(st.Uid), func() error { return remove.All(filepath.Join(dir, e.Name())) })
 			}
 		}
 	}

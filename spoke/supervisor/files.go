@@ -1,15 +1,25 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 
+	"github.com/spawnmesh/spawnmesh/internal/remove"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/attempt"
 )
 
-// RemoveAll removes what an agent has left, also out of directories that it made read-only.
+// RemoveAll removes what an agent has left, however deep it is, also out of directories that it made read-only.
 // Nothing of the agent may run.
-func RemoveAll(dir string) error { return attempt.RemoveAll(dir) }
+func RemoveAll(dir string) error {
+	err := remove.All(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		attempt.Reopen(filepath.Dir(dir))
+		err = remove.All(dir)
+	}
+	return err
+}
 
 // Reopen gives a directory of an attempt, or of its task, back the permissions that an agent with the same user took away.
 func Reopen(dir string) { attempt.Reopen(dir) }

@@ -29,7 +29,7 @@ func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, attempt.SpecFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail(err)
 	}
-	if err := attempt.RemoveAll(dir); err != nil {
+	if err := RemoveAll(dir); err != nil {
 		return fail(err)
 	}
 	return nil

@@ -80,6 +80,7 @@ type collector struct {
 	bounds Bounds
 	left   Left
 	owner  uint32 // of the working tree
+	held   int64  // bytes of the names and trees of the directories that are being read
 	probes int
 }
 
@@ -103,6 +104,10 @@ func (c *collector) commit(work, parent string, attempt int, by By) error {
 	steps := int64(stepsMost)
 	root.rules = &rules{steps: &steps}
 	list, _, err := c.folder(root)
+	if errors.Is(err, git.ErrTooLarge) {
+		c.missing("", TooMany)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -123,7 +128,7 @@ func (c *collector) commit(work, parent string, attempt int, by By) error {
 
 // rootOf is the tree of a commit.
 func (c *collector) rootOf(commit string) (id, error) {
-	_, text, err := c.batch.Object(commit)
+	_, text, err := c.batch.Object(commit, git.CommitMost)
 	if err != nil {
 		return "", err
 	}
@@ -132,16 +137,18 @@ func (c *collector) rootOf(commit string) (id, error) {
 	return id(raw), err
 }
 
-// entries of a tree of the repository.
-func (c *collector) entries(tree id) (map[string]entry, error) {
+// entries of a tree of the repository, and how many bytes are held of it. Where these would be more than are held at once that is
+// [git.ErrTooLarge].
+func (c *collector) entries(tree id) (list map[string]entry, held int64, err error) {
 	if tree == "" {
-		return nil, nil
+		return nil, 0, nil
 	}
-	_, text, err := c.batch.Object(tree.String())
+	_, text, err := c.batch.Object(tree.String(), min(git.TreeMost, max(heldMost-c.held, 0)))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return readTree(text, c.pack.digits)
+	list, err = readTree(text, c.pack.digits)
+	return list, int64(len(text)), err
 }
 
 // tree keeps a tree, unless it is the one that was.

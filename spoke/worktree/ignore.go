@@ -9,6 +9,8 @@ import (
 // Bounds of rules. What an agent has written there costs no more than this.
 const (
 	rulesMost    = 128 << 10     // bytes of one .gitignore
+	lineMost     = 4 << 10       // bytes of one line of it
+	chainMost    = 1 << 20       // bytes of all that apply to one file
 	patternsMost = 4096          // that apply to one file
 	stepsMost    = 5_000_000_000 // characters of patterns by characters of names, of one walk
 )
@@ -20,6 +22,7 @@ type rules struct {
 	base     string // the directory, "" or with a slash at its end
 	patterns []pattern
 	count    int
+	bytes    int    // of their text
 	steps    *int64 // left
 }
 
@@ -33,7 +36,7 @@ type pattern struct {
 
 // under is the rules of a directory below, which has a .gitignore of its own.
 func (r *rules) under(base string, text string) *rules {
-	below := &rules{above: r, base: base, count: r.count, steps: r.steps}
+	below := &rules{above: r, base: base, count: r.count, bytes: r.bytes + len(text), steps: r.steps}
 	for line := range strings.SplitSeq(strings.TrimPrefix(text, "\ufeff"), "\n") {
 		if p, ok := parsePattern(strings.TrimSuffix(line, "\r")); ok {
 			below.patterns = append(below.patterns, p)
@@ -243,9 +246,17 @@ func class(text string, i int) (expr string, end int, ok bool) {
 // expression is a set of characters; none of them is a slash.
 func expression(set [256]bool, negate bool) string {
 	var out strings.Builder
-	for c := range set {
-		if set[c] != negate && c != '/' {
-			out.WriteString(char(byte(c)))
+	in := func(c int) bool { return c < len(set) && c != '/' && set[c] != negate }
+	for c := 0; c < len(set); c++ {
+		from := c
+		for in(c) && in(c+1) {
+			c++
+		}
+		if in(from) {
+			out.WriteString(char(byte(from)))
+		}
+		if c > from {
+			out.WriteString("-" + char(byte(c)))
 		}
 	}
 	if out.Len() == 0 {

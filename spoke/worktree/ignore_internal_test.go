@@ -141,3 +141,20 @@ func TestNamesThatGitRefuses(t *testing.T) {
 		require.False(t, holdable(name), "%q", name)
 	}
 }
+
+// A class of characters is as short as its ranges: what an agent writes in four bytes does not take a thousand.
+func TestAClassIsWrittenAsRanges(t *testing.T) {
+	t.Parallel()
+	for class, want := range map[string]string{
+		"[!a]":   `[\x{0}-\x{2e}\x{30}-\x{60}\x{62}-\x{ff}]`,
+		"[a-c]":  `[\x{61}-\x{63}]`,
+		"[ab-]":  `[\x{2d}\x{61}-\x{62}]`,
+		"[.-1]":  `[\x{2e}\x{30}-\x{31}]`,
+		"[/]":    `[^\x{0}-\x{10ffff}]`,
+		"[\xff]": `[\x{ff}]`,
+	} {
+		got, ok := translate(class)
+		require.True(t, ok, class)
+		require.Equal(t, want, got, class)
+	}
+}

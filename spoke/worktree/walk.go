@@ -1,12 +1,26 @@
 package worktree
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spawnmesh/spawnmesh/internal/git"
+)
+
+// Bounds of what is held of directories that are read, one within the other.
+const (
+	namesMost  = 2_000_000
+	nameCosts  = 64      // bytes of one
+	entryCosts = 40      // of an entry of a tree, beside its name
+	slack      = 100_000 // names that may be of what is not read, as what is ignored
+	heldMost   = 256 << 20
 )
 
 // A folder is a directory of a working tree that is being read.
@@ -24,15 +38,18 @@ func (c *collector) folder(f *folder) (list []entry, bare bool, err error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, false, err
 	}
-	was, err := c.entries(f.was)
+	was, held, err := c.entries(f.was)
 	if err != nil {
 		return nil, false, err
 	}
-	names, err := f.file.Readdirnames(-1)
+	names, err := c.names(f)
 	if err != nil {
 		return nil, false, err
 	}
+	c.held += held + int64(len(names))*nameCosts
+	defer func() { c.held -= held + int64(len(names))*nameCosts }()
 	slices.Sort(names)
+	size := 0 // of the tree
 	if !f.ignored {
 		if err := c.readRules(f); err != nil {
 			return nil, false, err
@@ -48,6 +65,9 @@ func (c *collector) folder(f *folder) (list []entry, bare bool, err error) {
 		}
 		switch why {
 		case "":
+			if size += len(name) + entryCosts; size > git.TreeMost {
+				return nil, false, errWide
+			}
 			list = append(list, e)
 			continue
 		case emptied:
@@ -61,6 +81,28 @@ func (c *collector) folder(f *folder) (list []entry, bare bool, err error) {
 		}
 	}
 	return list, len(names) == 0, nil
+}
+
+// errWide says that a directory has more than is held at once: it stays as the parent has it.
+var errWide = fmt.Errorf("a directory: %w", git.ErrTooLarge)
+
+// names are those of a directory.
+func (c *collector) names(f *folder) ([]string, error) {
+	most := min(namesMost-c.held/nameCosts, min(c.bounds.Files, namesMost)-c.left.Files+slack)
+	names, err := f.file.Readdirnames(int(max(most, 1)))
+	if err == io.EOF {
+		return nil, nil
+	}
+	if err == nil {
+		var more []string
+		if more, err = f.file.Readdirnames(1); len(more) > 0 {
+			err = errWide
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return names, err
 }
 
 // Reasons that are not told: that of what was told already, or needs no word; that of a directory without a file for the commit.
@@ -138,6 +180,8 @@ func (c *collector) subfolder(f *folder, name string, was entry) (e entry, why R
 	}
 	list, bare, err := c.folder(below)
 	switch {
+	case errors.Is(err, git.ErrTooLarge):
+		return e, told, c.told(path, TooMany)
 	case err != nil:
 		return e, "", err
 	case bare && !ignored:
@@ -216,6 +260,16 @@ func (c *collector) file(f *folder, name string, was id) (id, Reason, error) {
 	return made, "", err
 }
 
+// longLine reports whether a text has a line that is longer than what is read of one.
+func longLine(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if len(line) > lineMost {
+			return true
+		}
+	}
+	return false
+}
+
 // readRules reads the .gitignore of a directory.
 func (c *collector) readRules(f *folder) error {
 	fd, err := unix.Openat(int(f.file.Fd()), ".gitignore", unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -235,7 +289,7 @@ func (c *collector) readRules(f *folder) error {
 			err = errChanged
 		}
 	}
-	if err != nil || len(text) > rulesMost || f.rules.count+strings.Count(string(text), "\n") >= patternsMost {
+	if err != nil || len(text) > rulesMost || f.rules.bytes+len(text) > chainMost || f.rules.count+strings.Count(string(text), "\n") >= patternsMost || longLine(text) {
 		return c.told(f.path+".gitignore", Rules)
 	}
 	f.rules = f.rules.under(f.path, string(text))
