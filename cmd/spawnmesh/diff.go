@@ -50,7 +50,7 @@ func (a *app) diff(ctx context.Context, id, repo string) error {
 	if a.forPeople() && !terminal(a.out) {
 		return write(a.out)
 	}
-	text := &held{most: diffMost}
+	text := &heldText{most: diffMost}
 	if err := write(text); text.over {
 		return misuse("what agent %s has changed has more than %s of text, which is the most that is shown here", w.ShortID, commands.SizeInWords(diffMost)).
 			Hinting("write it into a file, as with > changes.diff, or bring it as a branch: spawnmesh fetch %s", w.ShortID)
@@ -72,14 +72,14 @@ func (a *app) diff(ctx context.Context, id, repo string) error {
 // diffMost is how much is held to be shown on a terminal, or in one document. A file or a pipe gets it as it comes.
 const diffMost = 16 << 20
 
-// held is a text of at most so many bytes. What is more ends who writes it.
-type held struct {
+// heldText is a text of at most so many bytes. What is more ends who writes it.
+type heldText struct {
 	bytes.Buffer
 	most int
 	over bool
 }
 
-func (h *held) Write(b []byte) (int, error) {
+func (h *heldText) Write(b []byte) (int, error) {
 	if h.over = h.over || len(b) > h.most-h.Len(); h.over {
 		return 0, errors.New("it has more than is held")
 	}

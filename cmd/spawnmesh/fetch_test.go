@@ -101,7 +101,7 @@ func TestWorkIsOnTheCommitOfItsOrder(t *testing.T) {
 // What is held of a text has a bound, and who writes more is ended.
 func TestATextThatIsHeldHasABound(t *testing.T) {
 	t.Parallel()
-	h := &held{most: 10}
+	h := &heldText{most: 10}
 	_, err := h.Write([]byte("0123456789"))
 	require.NoError(t, err)
 	require.False(t, h.over)
