@@ -86,6 +86,7 @@ func (s *Spoke) openDoor(r *run, work *door.WorkDir) error {
 		},
 		Heard: func() { r.signs.note(commands.SignHeartbeat, now()) },
 		Work:  work, Ending: func() { s.live.ending(r) },
+		Messages: s.messages, Workspace: cmp.Or(r.asker, backlog.MainWorkspace),
 		News: s.news.next, Progressed: func(step backlog.Step) { s.live.progressed(r, step) }})
 	if err != nil {
 		return &supervisor.StartError{Reason: supervisor.HostFault, Text: err.Error()}

@@ -40,6 +40,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/transfer"
 	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
+	"github.com/spawnmesh/spawnmesh/store/messages"
 )
 
 // Defaults of a spoke.
@@ -85,6 +86,7 @@ type Spoke struct {
 	Tracer *tracing.Tracer
 
 	backlog   *backlog.Backlog
+	messages  *messages.Log
 	board     *federation.Board
 	output    *output.Sender
 	kernel    supervisor.Kernel    // set by Run
@@ -128,7 +130,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.left.most = s.LeaveFor
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live = newLive(func() { s.output.Begun() })
-	s.backlog = Backlog(s.DB, s.Dir)
+	s.backlog, s.messages = Backlog(s.DB, s.Dir), messages.Open(s.DB)
 	s.progress = store.NewGroup(s.record)
 	s.board, s.output = b, output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, func(f backlog.Fence) string { return ControlDir(s.attemptDir(f)) }, s.outputCap, s.live.asked, s.Log

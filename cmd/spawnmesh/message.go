@@ -90,12 +90,12 @@ main. With --id it may be sent again after an error: it is stored once.`,
 
 func (a *app) sendMessage(ctx context.Context, c *control.Client, m api.NewMessage, text string) error {
 	if text != "" {
-		var small bytes.Buffer
-		if err := json.Compact(&small, []byte(text)); err != nil {
-			return misuse("the payload is no JSON: %v", err).Hinting(`a text is JSON in quotes: --payload '"text"'`)
+		small, err := compacted(text)
+		if err != nil {
+			return err
 		}
-		if m.Payload = small.Bytes(); small.Len() > messages.MaxPayload {
-			got, err := control.Answer(c.API().PutBlobWithBodyWithResponse(ctx, "application/octet-stream", bytes.NewReader(small.Bytes())))
+		if m.Payload = small; len(small) > messages.MaxPayload {
+			got, err := control.Answer(c.API().PutBlobWithBodyWithResponse(ctx, "application/octet-stream", bytes.NewReader(small)))
 			if err != nil {
 				return fmt.Errorf("sending a payload of more than %d bytes: %w", messages.MaxPayload, err)
 			}
@@ -106,11 +106,20 @@ func (a *app) sendMessage(ctx context.Context, c *control.Client, m api.NewMessa
 	if err != nil {
 		return err
 	}
-	return a.saySent(got)
+	return a.saySent(got, "; see: "+a.line("message", "show", got.ID))
 }
 
-func (a *app) saySent(m api.Message) error {
-	a.did("message %d is stored; see: %s", m.Seq, a.line("message", "show", m.ID))
+// compacted is JSON that a person has written, without its spaces.
+func compacted(text string) ([]byte, error) {
+	var small bytes.Buffer
+	if err := json.Compact(&small, []byte(text)); err != nil {
+		return nil, misuse("the payload is no JSON: %v", err).Hinting(`a text is JSON in quotes: --payload '"text"'`)
+	}
+	return small.Bytes(), nil
+}
+
+func (a *app) saySent(m api.Message, see string) error {
+	a.did("message %d is stored%s", m.Seq, see)
 	if !a.forPeople() {
 		return a.print(m, []any{m}, table{names: []string{m.ID}})
 	}

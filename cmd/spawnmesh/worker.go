@@ -30,7 +30,7 @@ attempt that was replaced, or is being ended, may say nothing more: exit code 4.
 		},
 	}
 	c.PersistentFlags().Var(&w.patience, "patience", "ask again for so long while the spoke is away")
-	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.checkpointCommand(), w.askCommand(), w.withdrawCommand(), w.doneCommand(), w.failCommand(), w.showCommand(), w.acpCommand())
+	c.AddCommand(w.startCommand(), w.heartbeatCommand(), w.progressCommand(), w.checkpointCommand(), w.askCommand(), w.withdrawCommand(), w.doneCommand(), w.failCommand(), w.showCommand(), w.messageCommand(), w.acpCommand())
 	return c
 }
 

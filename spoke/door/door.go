@@ -28,6 +28,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/spawnmesh/spawnmesh/store/backlog"
+	"github.com/spawnmesh/spawnmesh/store/messages"
 )
 
 // What one agent may do.
@@ -69,6 +70,9 @@ type Room struct {
 	Heard func()
 	// News returns what is closed when something may have changed that an agent waits for.
 	News func() <-chan struct{}
+	// Messages are those of the agents that the same hub has ordered, which are in a workspace of theirs.
+	Messages  *messages.Log
+	Workspace string
 	// Progressed is told what the agent has said of its progress, after it is stored.
 	Progressed func(backlog.Step)
 }

@@ -41,6 +41,9 @@ func (d *Door) routes() http.Handler {
 	mux.HandleFunc("POST /v1/questions", taking(d.ask))
 	mux.HandleFunc("GET /v1/questions/{question}", reply(d.await))
 	mux.HandleFunc("DELETE /v1/questions/{question}", reply(d.withdraw))
+	mux.HandleFunc("POST /v1/messages", taking(d.send))
+	mux.HandleFunc("POST /v1/messages/poll", taking(d.poll))
+	mux.HandleFunc("POST /v1/messages/ack", taking(d.ack))
 	mux.HandleFunc("POST /v1/done", taking(d.done))
 	mux.HandleFunc("POST /v1/fail", taking(d.fail))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

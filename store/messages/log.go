@@ -46,7 +46,7 @@ const mostAtOnce = 256
 
 // Publish stores a message, and returns it with its number. One that is there already with the same content is returned as it is, and known.
 func (l *Log) Publish(ctx context.Context, m Message) (stored Message, known bool, err error) {
-	if err := m.prepare(); err != nil {
+	if err := m.Prepare(); err != nil {
 		return m, false, err
 	}
 	w := &waiting{m: m, done: make(chan struct{})}

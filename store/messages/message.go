@@ -76,8 +76,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// prepare gives the message an id where it has none, and its payload the spelling by which two are compared.
-func (m *Message) prepare() error {
+// Prepare gives the message an id where it has none, and its payload the spelling by which two are compared.
+func (m *Message) Prepare() error {
 	if m.ID == "" {
 		m.ID = uuid.Must(uuid.NewV7()).String()
 	}
