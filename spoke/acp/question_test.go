@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"strings"
@@ -80,4 +81,24 @@ func TestWhatWasAnsweredBeforeIsKnown(t *testing.T) {
 	for _, before := range []string{"", "any text", `{"version": 2, "answers": {"d": 2}}`, `{"version": 1}`} {
 		require.Equal(t, kept{Version: 1, Answers: map[string]int{}}, newRun(&Adapter{Before: []byte(before)}).desk.kept, before)
 	}
+}
+
+// Two tools for which the same is asked at a time are asked for one after the other, so that one answer is for one of them.
+func TestTheSameQuestionWaitsForItsTurn(t *testing.T) {
+	d := newDesk(nil, nil)
+	leave, err := d.turn(t.Context(), "a")
+	require.NoError(t, err)
+	other, err := d.turn(t.Context(), "b")
+	require.NoError(t, err)
+	other()
+	over, end := context.WithCancel(t.Context())
+	end()
+	_, err = d.turn(over, "a")
+	require.ErrorIs(t, err, context.Canceled)
+
+	leave()
+
+	leave, err = d.turn(t.Context(), "a")
+	require.NoError(t, err)
+	leave()
 }
