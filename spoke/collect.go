@@ -100,7 +100,7 @@ func (s *Spoke) collect(ctx context.Context, r *run, at time.Time) (*commands.Bu
 	if b != nil {
 		b.Left = left.Made
 	}
-	others, untold := worktree.Others(r.own().Work, r.fence.Task)
+	others, untold := repo.Untaken(ctx, r.own().Work, r.fence.Task, left.Tip)
 	return b, keptOf(left, others, errors.Join(lost, untold)), err
 }
 
@@ -108,6 +108,9 @@ func (s *Spoke) collect(ctx context.Context, r *run, at time.Time) (*commands.Bu
 // files are is taken all the same, and lost says why the commits are not.
 func (s *Spoke) takeCommits(ctx context.Context, r *run, repo *worktree.Repo) (tip string, lost, err error) {
 	base := repo.Latest()
+	if repo.Took(ctx, worktree.Head(r.own().Work), base) { // it has made none
+		return base, nil, nil
+	}
 	out := filepath.Join(r.own().Temp, "spawnmesh-commits-"+rand.Text()) // a name that nothing of the agent has
 	defer os.Remove(out)
 	_, most := s.room()
@@ -120,8 +123,6 @@ func (s *Spoke) takeCommits(ctx context.Context, r *run, repo *worktree.Repo) (t
 		return tip, nil, nil
 	case ctx.Err() != nil, errors.Is(err, errLeft), hostfault.Is(err):
 		return "", nil, err
-	case strings.Contains(err.Error(), "Refusing to create empty bundle"): // it has made none
-		return base, nil, nil
 	}
 	s.Log.InfoContext(ctx, "an agent has left no commits of its own that can be taken; its files are", "id", r.fence.Task, "attempt", r.fence.Attempt, "err", err)
 	return base, fmt.Errorf("commits of its own: %w", err), nil

@@ -245,3 +245,26 @@ func TestACollectionIsKilled(t *testing.T) {
 	require.Equal(t, "all of it: it could not be collected: the agent was killed while it was collected", r.Kept)
 	require.FileExists(t, filepath.Join(s.Dir, "agents", task, "1", "work", "x"))
 }
+
+// Where an agent has left another commit checked out than its branch, that one is taken; what its branch has beyond it is told, and stays.
+func TestCommitsBesideWhatIsCheckedOut(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	m := confined(t, "")
+	order := func(script string) string {
+		return m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Inputs: []commands.Input{o.input(m)}, Argv: []string{"sh", "-ec", script}}})
+	}
+	detached := order(`git checkout -q --detach; echo x >x; git add x; git commit -qm mine`)
+	behind := order(`echo x >x; git add x; git commit -qm mine; git checkout -q --detach HEAD~1; echo y >y`)
+	back := order(`git reset -q --hard HEAD~1 2>/dev/null || true; echo y >y`)
+	for task, kept := range map[string]string{detached: "", behind: "branches, tags and stashes of its own: 1", back: ""} {
+		v := m.Wait(t, task)
+		require.Equal(t, commands.Completed, v.State, "%s", v.Result)
+		r, ok := commands.ReadResult(v.Result)
+		require.True(t, ok)
+		require.Equal(t, kept, r.Kept)
+		o.takes(m, task)
+	}
+	require.Equal(t, "mine\n", o.sh(`git log --format=%s -1 spawnmesh/`+detached))
+	require.Equal(t, "spawnmesh: left by attempt 1\n", o.sh(`git log --format=%s -1 spawnmesh/`+behind))
+}

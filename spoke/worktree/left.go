@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spawnmesh/spawnmesh/internal/git"
 )
@@ -71,10 +70,10 @@ const (
 // errRefs says that the names in a .git cannot be told.
 var errRefs = errors.New("its branches cannot be told: its .git is none that git makes, or has too many")
 
-// Others counts the names of commits in an agent's .git besides its branch spawnmesh/NAME: what they name may be in no commit that came
+// others counts the names of commits in an agent's .git besides its branch spawnmesh/NAME: what they name may be in no commit that came
 // back. They are read as data: no link is followed, and nothing but directories and packed-refs is opened. An error says that it cannot be told.
 // All processes of the attempt must have ended.
-func Others(work, name string) (n int, err error) {
+func others(work, name string) (n int, err error) {
 	root, err := os.OpenRoot(work)
 	if err != nil {
 		return 0, err
@@ -130,22 +129,24 @@ func notEnd(err error) error {
 }
 
 func packedRefs(root *os.Root, own string) (n int, err error) {
+	err = eachPacked(root, func(_, ref string) {
+		if ref != own {
+			n++
+		}
+	})
+	return n, err
+}
+
+// readPacked is the text of packed-refs, "" where there is none.
+func readPacked(root *os.Root) (string, error) {
 	const name = ".git/packed-refs"
 	info, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return "", nil
 	}
 	if err != nil || !info.Mode().IsRegular() || info.Size() > mostPacked {
-		return 0, errors.Join(errRefs, err)
+		return "", errors.Join(errRefs, err)
 	}
 	text, err := root.ReadFile(name)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if id, ref, ok := strings.Cut(strings.TrimSpace(line), " "); ok && git.IsID(id) && ref != own {
-			n++
-		}
-	}
-	return n, nil
+	return string(text), err
 }
