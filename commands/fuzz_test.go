@@ -43,7 +43,7 @@ func examples() map[Kind]Body {
 		OutputStoredKind: &OutputStored{[]StoredStream{{Task: task, Attempt: 1, Stream: "stderr", Through: 4099, Ended: true, Code: Offset}}},
 		ReceivedKind:     &Received{Numbers{Through: 9, Gaps: []Range{{From: 2, To: 3}, {From: 5, To: 5}}}, []RefusedReport{{4, ResultClash}}, true},
 		RevokedKind:      &Revoked{Reason: "holiday"},
-		HeartbeatKind:    &Heartbeat{IntervalMS: 1000, Connection: ConnectionView{State: "suspended", Reason: "holiday", By: "uid:1", Heeds: 7, Numbers: &Numbering{Sent: 7, Stored: Numbers{Through: 3}}}, Slots: 4, Queued: 1, Capabilities: []string{"go"}, KillLevel: "cgroup", Isolation: IsolationUser, Declines: []Decline{{Code: DeclinesKind, What: "agent.kill", Since: 1}}, Version: "v1", Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running, RSS: 1, CPUMS: 2}}},
+		HeartbeatKind:    &Heartbeat{IntervalMS: 1000, Connection: ConnectionView{State: "suspended", Reason: "holiday", By: "uid:1", Heeds: 7, Blobs: "0a-.9", Numbers: &Numbering{Sent: 7, Stored: Numbers{Through: 3}}}, Slots: 4, Queued: 1, Capabilities: []string{"go"}, KillLevel: "cgroup", Isolation: IsolationUser, Declines: []Decline{{Code: DeclinesKind, What: "agent.kill", Since: 1}}, Version: "v1", Agents: []AgentBeat{{Task: task, Attempt: 1, State: Running, RSS: 1, CPUMS: 2}}},
 		KeySetKind:       &KeySet{Version: 2, Keys: []SetKey{{Pub: pub}, {Pub: old, ForMS: 1000}}, Revoked: []signing.KeyID{signing.KeyIDOf(make([]byte, 32))}, Reason: "copied"},
 	}
 }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spawnmesh/spawnmesh/signing"
 )
@@ -47,6 +48,7 @@ type ConnectionView struct {
 	Full    bool       `json:"full,omitempty"`    // no more of the other side's messages are kept here now; they wait there
 	Freeze  *Freeze    `json:"freeze,omitempty"`  // of a side that commands; nil: it has never frozen anything
 	Heeds   int64      `json:"heeds,omitempty"`   // of a side that obeys: the number of the other side's newest Freeze that is stored here; 0 = none yet
+	Blobs   string     `json:"blobs,omitempty"`   // of a side that commands: names what it holds of the blobs that were brought to it; another name = some of that may be lost
 	Audit   *AuditHead `json:"audit,omitempty"`   // nil: it keeps none of the other side's
 }
 
@@ -59,6 +61,8 @@ type Freeze struct {
 	By     string `json:"by,omitempty"`
 	Since  int64  `json:"since,omitempty"` // ms since 1970
 }
+
+const maxHolds = 80
 
 // MaxProof is how many hashes the proof of a checkpoint has at most.
 const MaxProof = 128
@@ -153,6 +157,9 @@ func (v ConnectionView) check() error {
 		if err := v.Freeze.check(); err != nil {
 			return err
 		}
+	}
+	if len(v.Blobs) > maxHolds || strings.Trim(v.Blobs, "0123456789abcdef-.") != "" {
+		return Refuse(Validation, "%q does not name what is held of blobs: that has up to %d lower-case hex digits, dashes and dots", Clip(v.Blobs), maxHolds)
 	}
 	if v.Heeds < 0 || v.Heeds > maxNumber {
 		return Refuse(Validation, "number %d of a freeze that is heeded is outside 0..%d", v.Heeds, int64(maxNumber))

@@ -44,6 +44,8 @@ func TestNumbersThatCannotBe(t *testing.T) {
 		"a decline of no kind":        beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: DeclinesKind, What: "Agent Spawn"}} }),
 		"a decline before 1970":       beat(func(h *Heartbeat) { h.Declines = []Decline{{Code: DeclinesExpired, Since: -1}} }),
 		"a version of 257 bytes":      beat(func(h *Heartbeat) { h.Version = strings.Repeat("1", 257) }),
+		"a name of blobs in words":    beat(func(h *Heartbeat) { h.Connection.Blobs = "all of them" }),
+		"a long name of blobs":        beat(func(h *Heartbeat) { h.Connection.Blobs = strings.Repeat("0", 81) }),
 		"a freeze of number -1":       beat(func(h *Heartbeat) { h.Connection.Heeds = -1 }),
 		"agents that are -5":          beat(func(h *Heartbeat) { h.Running = -5 }),
 		"2^53 slots":                  beat(func(h *Heartbeat) { h.Slots = 1 << 53 }),

@@ -30,6 +30,27 @@ func (b *Board) Blobs(ctx context.Context, conn string) (*transport.BlobConn, er
 	return c, err
 }
 
+// Holders returns the hubs that can be reached now and let this instance work, by their connections, and how each names what it holds of the
+// blobs that were brought to it; "" where it has not said so yet.
+func (b *Board) Holders() map[string]string {
+	list := map[string]string{}
+	for _, x := range b.Exchanges() {
+		if _, ok := x.way.(dialled); ok && x.peer.Load().State == store.Active && x.way.link() != 0 {
+			list[x.id] = x.holds()
+		}
+	}
+	return list
+}
+
+func (x *Exchange) holds() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.beat == nil || x.beatLink == fromTable {
+		return ""
+	}
+	return x.beat.Body.Connection.Blobs
+}
+
 // endBlobs ends a connection for blobs when the connection is not active any more. It returns when c has ended.
 func (x *Exchange) endBlobs(c *transport.BlobConn, changed <-chan struct{}) {
 	for x.peer.Load().State == store.Active {

@@ -181,6 +181,9 @@ func (x *Exchange) follow(p *Peer) {
 func (x *Exchange) broadcast() {
 	close(x.changed)
 	x.changed = make(chan struct{})
+	if x.role.Changed != nil {
+		x.role.Changed()
+	}
 }
 
 // change is closed when something about the connection or its link changes.

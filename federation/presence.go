@@ -156,6 +156,9 @@ func (x *Exchange) presence(ctx context.Context, link int64) *commands.Heartbeat
 	beat.Connection = viewOf(p.Connection)
 	v := &beat.Connection
 	v.Refuses, v.Limited, v.Full, v.Heeds = x.lapsedKey(), x.limits(), x.full.Load() != nil, x.heeds()
+	if x.role.Holds != nil {
+		v.Blobs = x.role.Holds()
+	}
 	x.sayHistory(ctx, link, &beat)
 	return &beat
 }
@@ -323,6 +326,9 @@ func (x *Exchange) keep(ctx context.Context, in *store.Incoming, body *commands.
 	}
 	if x.beat != nil && x.beat.Body.Connection.Full && !body.Connection.Full {
 		x.cursor.Rewind() // what did not fit there is sent again
+	}
+	if x.beat != nil && x.beat.Body.Connection.Blobs != body.Connection.Blobs || x.beatLink != link {
+		defer x.broadcast()
 	}
 	x.beat, x.beatLink, x.unsaved = &store.Beat{Conn: x.id, At: now, Offset: issued.Sub(now), Body: *body}, link, true
 	return nil

@@ -34,6 +34,13 @@ type Role struct {
 	// Blobs answers what a peer that is commanded asks about blobs; see [transport.Hub.Blobs]. Nil: it is told to come again later.
 	Blobs func(ctx context.Context, conn string, f transport.BlobFrame) transport.BlobFrame
 
+	// Holds names what this instance holds of blobs that peers have brought. Where that may have lost some it has another name, and the peers
+	// offer theirs once more. "" = it does not say; nil where nothing is held.
+	Holds func() string
+
+	// Changed is told when something about a connection or its link has changed. It must not block.
+	Changed func()
+
 	// MayStart is told when what a peer that is obeyed kept from starting may start.
 	MayStart func()
 

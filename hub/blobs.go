@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"time"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/blob"
@@ -14,9 +13,6 @@ import (
 
 // DefaultMaxBlob is how large an input may be where nothing else is said.
 const DefaultMaxBlob = 4 << 30
-
-// blobGrace is how long bytes are kept that no order names.
-const blobGrace = 24 * time.Hour
 
 // Blobs are the bytes that this hub holds.
 func (h *Hub) Blobs() *blob.Store { return h.blobs }
@@ -44,27 +40,6 @@ func (h *Hub) TakeBlob(ctx context.Context, r io.Reader, actor string) (b comman
 		return b, commands.Refuse(commands.StoreDown, "the bytes were removed as old ones at this moment").Hinting("send them once more")
 	}
 	return b, nil
-}
-
-// forgetBlobs removes bytes that no order needs.
-func (h *Hub) forgetBlobs(ctx context.Context) {
-	remove := func(digest string) error {
-		d, err := blob.Parse(digest)
-		if err == nil {
-			err = h.blobs.Remove(d)
-		}
-		return err
-	}
-	for {
-		n, err := h.DB.ForgetBlobs(ctx, blobGrace, remove)
-		if err != nil && ctx.Err() == nil {
-			h.Log.ErrorContext(ctx, "removing inputs that no order needs", "err", err)
-		}
-		if err != nil || n == 0 {
-			return
-		}
-		h.Log.InfoContext(ctx, "inputs that no order needs were removed", "inputs", n)
-	}
 }
 
 func (h *Hub) openBlobs(dir string) (err error) {

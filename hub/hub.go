@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -60,6 +61,7 @@ type Hub struct {
 	output   *output.Store
 	blobs    *blob.Store
 	desk     *transfer.Desk
+	era      atomic.Int64 // of the database, when the hub runs
 	watch    watchers
 	lacking  lacking
 	refusers refusers
@@ -94,7 +96,7 @@ func (h *Hub) Open(b *federation.Board) error {
 		JoinUser: h.mayJoin, JoinFull: h.joinFull}
 	h.board, b.Server = b, h.server
 	h.desk = &transfer.Desk{Blobs: h.blobs, Rights: transfer.Rows{DB: h.DB, Blobs: h.blobs, Most: DefaultMaxWork}, Log: h.Log}
-	b.Serve(store.Commands, federation.Role{Handlers: h.handlers(), End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled, Blobs: h.desk.Handle})
+	b.Serve(store.Commands, federation.Role{Handlers: h.handlers(), End: h.endWork, Ended: h.workEnded, Recalled: h.takeRecalled, Blobs: h.desk.Handle, Holds: h.holds})
 	return nil
 }
 
@@ -105,6 +107,11 @@ func (h *Hub) LinkAddress() string { return h.server.Addr() }
 // Its board has started, and runs meanwhile.
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.desk.Close()
+	era, err := h.DB.Era(ctx)
+	if err != nil {
+		return err
+	}
+	h.era.Store(max(1, era))
 	if err := h.output.NoteBounds(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -177,7 +184,6 @@ func (h *Hub) sweep(ctx context.Context) error {
 				h.Log.ErrorContext(ctx, "pruning old rows", "err", err)
 			}
 			prune = time.Now().Add(store.PruneAgain(removed, err))
-			h.forgetBlobs(ctx)
 		}
 		if err := h.output.Sweep(ctx); err != nil && ctx.Err() == nil {
 			h.Log.ErrorContext(ctx, "dropping old output", "err", err)

@@ -17,7 +17,7 @@ import (
 func TestBlobsThatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
-	rows := transfer.Rows{Backlog: backlog.Open(p.Spoke.DB, func(context.Context, *store.Tx, []backlog.Moved) error { return nil }), Ended: func(tasks []string) { t.Error("ended", tasks) }}
+	rows := &transfer.Rows{Hubs: func() map[string]string { return map[string]string{p.Spoke.Conn.ID: "1"} }, Backlog: backlog.Open(p.Spoke.DB, func(context.Context, *store.Tx, []backlog.Moved) error { return nil }), Ended: func(tasks []string) { t.Error("ended", tasks) }}
 	list, err := rows.Wanted(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, list)

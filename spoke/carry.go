@@ -7,18 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/git"
 	"github.com/spawnmesh/spawnmesh/spoke/transfer"
 )
 
 // carried is what a spoke fetches from its hubs and brings to them.
 type carried struct {
-	transfer.Rows
+	*transfer.Rows
 	s *Spoke
 }
 
@@ -30,7 +28,7 @@ func (s *Spoke) openTransfers(ctx context.Context) {
 	} else {
 		s.Policy.Fetches()
 	}
-	s.transfers = &transfer.Transfers{Blobs: s.Blobs, Source: carried{transfer.Rows{Backlog: s.backlog, Ended: s.sayLost(ctx)}, s}, Dial: s.board.Blobs, Log: s.Log}
+	s.transfers = &transfer.Transfers{Blobs: s.Blobs, Source: carried{&transfer.Rows{Backlog: s.backlog, Hubs: s.board.Holders, Ended: s.sayLost(ctx)}, s}, Dial: s.board.Blobs, Log: s.Log}
 }
 
 // sayLost says which tasks have ended as their inputs do not come.
@@ -57,23 +55,6 @@ func (c carried) Failed(ctx context.Context, b transfer.Blob, why error) error {
 		c.s.Log.ErrorContext(ctx, "the hub does not take what an agent has left; it stays here", "connection", b.Conn, "blob", b.Digest, "err", why)
 	}
 	return c.Rows.Failed(ctx, b, why)
-}
-
-// blobGrace is how long bytes are kept that no task needs or has left.
-const blobGrace = 24 * time.Hour
-
-// forgetBlobs removes bytes that no task needs, a batch of them at a time.
-func (s *Spoke) forgetBlobs(ctx context.Context) {
-	_, err := s.DB.ForgetBlobs(ctx, blobGrace, func(text string) error {
-		d, err := blob.Parse(text)
-		if err == nil {
-			err = s.Blobs.Remove(d)
-		}
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		s.Log.ErrorContext(ctx, "removing inputs and bundles that no task needs", "err", err)
-	}
 }
 
 // withRepos are the tasks that have a repository.

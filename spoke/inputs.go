@@ -66,7 +66,12 @@ func (s *Spoke) placeInputs(ctx context.Context, r *run) error {
 	}
 	defer root.Close()
 	for i := range r.spec.Inputs {
-		if err := s.placeInput(ctx, r, root, &r.spec.Inputs[i]); err != nil {
+		in := &r.spec.Inputs[i]
+		err := s.placeInput(ctx, r, root, in)
+		if err != nil && s.lacks(in) {
+			return errors.Join(fmt.Errorf("placing input %d of the order, which is fetched again: %w", i+1, err), s.fetchAgain(ctx, r, in))
+		}
+		if err != nil {
 			return unusable(fmt.Errorf("placing input %d of the order: %w", i+1, err))
 		}
 	}
@@ -127,7 +132,25 @@ func (s *Spoke) placeInput(ctx context.Context, r *run, root *os.Root, in *comma
 	return s.placeTree(ctx, r, in, bytes, dir)
 }
 
-// openBlob opens the bytes of an input, and is sure that they are those.
+// lacks reports whether the bytes of an input that was held are not on the disk any more, or are not those of its digest: whoever read them
+// may have stumbled before their end.
+func (s *Spoke) lacks(in *commands.Input) bool {
+	r, err := s.openBlob(in)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r)
+		err = errors.Join(err, r.Close())
+	}
+	return errors.Is(err, blob.ErrDamaged) || errors.Is(err, fs.ErrNotExist)
+}
+
+// fetchAgain has an input fetched that is lost or damaged here: its hub may still have it. The attempt is given back.
+func (s *Spoke) fetchAgain(ctx context.Context, r *run, in *commands.Input) error {
+	err := s.backlog.InputGone(ctx, backlog.Wanted{Conn: r.asker, Blob: in.Blob})
+	s.transfers.Look()
+	return err
+}
+
+// openBlob opens the bytes of an input. Who reads them to their end is sure that they are those.
 func (s *Spoke) openBlob(in *commands.Input) (*blob.Reader, error) {
 	digest, err := blob.Parse(in.Digest)
 	if err != nil {
@@ -205,7 +228,7 @@ func (s *Spoke) placeRoom() (files, bytes int64, err error) {
 
 // unusable is err as what makes an order of no use, where it says so of the input itself.
 func unusable(err error) error {
-	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrNoRoom, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, tartree.ErrBad, tartree.ErrTooLarge, errTaken, blob.ErrDamaged} {
+	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrNoRoom, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, tartree.ErrBad, tartree.ErrTooLarge, errTaken} {
 		if errors.Is(err, lasting) {
 			return &runtime.Refusal{Reason: runtime.BadInput, Text: err.Error()}
 		}

@@ -191,7 +191,7 @@ func (s *Spoke) begin(ctx, late context.Context, g *errgroup.Group) (err error) 
 	if err := s.lookForAttempts(ctx); err != nil {
 		return err
 	}
-	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.mayStart,
+	s.board.Serve(store.Obeys, federation.Role{Handlers: s.handlers(), Load: s.load, End: s.endWork, Ended: s.workEnded, Recalled: s.takeRecalled, MayStart: s.mayStart, Changed: s.transfers.Look,
 		Lease: func() time.Duration { return s.Policy.Now().Lease() }})
 	s.working.Store(true)
 	s.board.OnChange(func(c store.Wrote) {

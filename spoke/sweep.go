@@ -41,7 +41,7 @@ func (s *Spoke) sweep(ctx context.Context) error {
 				if err := s.retireCheckpoints(ctx); err != nil && ctx.Err() == nil {
 					s.Log.WarnContext(ctx, "removing checkpoints of agents that are over; it is tried again", "err", err)
 				}
-				s.forgetBlobs(ctx)
+				s.transfers.Look() // what a hub has not taken is due again
 				s.sayKept(ctx)
 			}
 		}

@@ -13,7 +13,8 @@ import (
 )
 
 // Rows of blobs say which bytes this instance holds, and for whom: what a workspace was given to order is none of another one's, and
-// what came over a connection is none of another one's, although the file is one. blob_uses says which tasks need them.
+// what came over a connection is none of another one's, although the file is one. blob_uses says which tasks need or have left them, order_inputs
+// and peer_work which orders, and which results of peers: an instance may be both at once.
 
 // blobsOf is the owner of what was given to a workspace.
 func blobsOf(workspace string) string { return "ws/" + workspace }
@@ -77,7 +78,7 @@ func noteInputs(tx *Tx, orders []SpawnOrder, which []int) {
 		}
 	}
 	if len(tasks) > 0 {
-		tx.Queue(`INSERT INTO blob_uses (task, digest, size) SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[])`, tasks, digests, sizes)
+		tx.Queue(`INSERT INTO order_inputs (task, digest, size) SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[])`, tasks, digests, sizes)
 	}
 }
 
@@ -85,7 +86,7 @@ func noteInputs(tx *Tx, orders []SpawnOrder, which []int) {
 // NOT_FOUND, whether it is here or not.
 func (db *DB) InputFor(ctx context.Context, conn, digest string) (size int64, err error) {
 	err = db.Read(ctx, "looking for an input of a spoke", func(ctx context.Context, c *pgxpool.Conn) error {
-		return c.QueryRow(ctx, `SELECT u.size FROM (SELECT task, size FROM blob_uses WHERE digest = $2 AND NOT result OFFSET 0) AS u, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = u.task OFFSET 0) AS m
+		return c.QueryRow(ctx, `SELECT u.size FROM (SELECT task, size FROM order_inputs WHERE digest = $2 OFFSET 0) AS u, LATERAL (SELECT conn, ended_at FROM mirrors WHERE task = u.task OFFSET 0) AS m
 			WHERE m.conn = $1 AND m.ended_at IS NULL LIMIT 1`, conn, digest).Scan(&size)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -97,16 +98,17 @@ func (db *DB) InputFor(ctx context.Context, conn, digest string) (size int64, er
 // forgetBatch is how many blobs are forgotten in one transaction.
 const forgetBatch = 100
 
-// ForgetBlobs forgets blobs that no task needs or has left, and that nobody has given or ordered within grace, a batch of them. It calls
-// remove for each whose bytes nobody owns any more, and returns how many that were. Nobody notes a blob meanwhile: whoever has just written the same bytes
-// and notes them looks afterwards whether they are there.
-func (db *DB) ForgetBlobs(ctx context.Context, grace time.Duration, remove func(digest string) error) (n int, err error) {
+// ForgetBlobs forgets blobs that no task needs or has left, and that nobody has given or ordered within grace, a batch of them. It returns
+// those that nobody owns any more: their bytes may go, unless they were written anew. Whoever begins to need a blob has its row before or after this.
+func (db *DB) ForgetBlobs(ctx context.Context, grace time.Duration) (gone []string, err error) {
 	err = db.Tx(ctx, "forgetting blobs that nobody needs", func(ctx context.Context, tx *Tx) error {
 		if _, err := tx.Exec(ctx, `LOCK TABLE blobs IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, `WITH old AS MATERIALIZED (
-				SELECT digest, owner FROM blobs b WHERE at < clock_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM blob_uses u WHERE u.digest = b.digest) AND NOT EXISTS (SELECT FROM messages m WHERE m.blob = b.digest AND m.blob <> '') ORDER BY at LIMIT $2
+				SELECT digest, owner FROM blobs b WHERE at < clock_timestamp() - $1::interval AND NOT EXISTS (SELECT FROM blob_uses u WHERE u.digest = b.digest)
+					AND NOT EXISTS (SELECT FROM order_inputs i WHERE i.digest = b.digest) AND NOT EXISTS (SELECT FROM peer_work w WHERE w.digest = b.digest)
+					AND NOT EXISTS (SELECT FROM messages m WHERE m.blob = b.digest AND m.blob <> '') ORDER BY at LIMIT $2
 			), gone AS (
 				DELETE FROM blobs b USING old o WHERE b.digest = o.digest AND b.owner = o.owner RETURNING b.digest, b.owner
 			)
@@ -114,17 +116,45 @@ func (db *DB) ForgetBlobs(ctx context.Context, grace time.Duration, remove func(
 		if err != nil {
 			return err
 		}
-		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		gone, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return gone, err
+}
+
+// Unknown returns those of digests that nobody owns.
+func (db *DB) Unknown(ctx context.Context, digests []string) (list []string, err error) {
+	err = db.Read(ctx, "looking for bytes that nobody owns", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, `SELECT d FROM unnest($1::text[]) AS d WHERE NOT EXISTS (SELECT FROM blobs WHERE digest = d)`, digests)
 		if err != nil {
 			return err
 		}
-		n = len(list)
-		for _, digest := range list {
-			if err := remove(digest); err != nil {
-				return err
-			}
-		}
-		return nil
+		list, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
 	})
-	return n, err
+	return list, err
+}
+
+// A Part names what is on its way, and the connection over which it comes.
+type Part struct{ Conn, Digest string }
+
+// Unwanted returns those of parts that no living connection is to bring and nobody here waits for.
+func (db *DB) Unwanted(ctx context.Context, parts []Part) (list []Part, err error) {
+	conns, digests := make([]string, len(parts)), make([]string, len(parts))
+	for i, p := range parts {
+		conns[i], digests[i] = p.Conn, p.Digest
+	}
+	err = db.Read(ctx, "looking for parts that nobody wants", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, `SELECT p.conn, p.digest FROM unnest($1::text[], $2::text[]) AS p (conn, digest)
+			WHERE NOT EXISTS (SELECT FROM connections c WHERE c.id::text = p.conn AND NOT has_ended(c.state))
+				OR EXISTS (SELECT FROM blobs b WHERE b.digest = p.digest AND b.owner = p.conn)
+				OR NOT EXISTS (SELECT FROM peer_work w WHERE w.digest = p.digest AND w.conn::text = p.conn)
+					AND NOT EXISTS (SELECT FROM blob_uses u, LATERAL (SELECT state FROM tasks WHERE id = u.task OFFSET 0) AS t WHERE u.digest = p.digest AND u.conn::text = p.conn AND NOT u.result AND NOT is_terminal(t.state))`, conns, digests)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Part])
+		return err
+	})
+	return list, err
 }

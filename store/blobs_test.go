@@ -1,9 +1,8 @@
 package store_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,21 +70,20 @@ func TestBlobsAreForgotten(t *testing.T) {
 	require.Nil(t, s.ordersWith(blobOf(1)).Err)
 	require.NoError(t, s.Exec(`UPDATE blobs SET at = at - interval '2 days' WHERE owner = 'ws/main'`))
 	forget := func() (gone []string) {
-		n, err := s.DB.ForgetBlobs(t.Context(), 24*time.Hour, func(digest string) error { gone = append(gone, digest); return nil })
+		gone, err := s.DB.ForgetBlobs(t.Context(), 24*time.Hour)
 		require.NoError(t, err)
-		require.Len(t, gone, n)
+		unknown, err := s.DB.Unknown(t.Context(), gone)
+		require.NoError(t, err)
+		require.ElementsMatch(t, gone, unknown)
 		return gone
 	}
-	failing := errors.New("the disk is gone")
-	_, err := s.DB.ForgetBlobs(t.Context(), 24*time.Hour, func(string) error { return failing })
-	require.ErrorIs(t, err, failing)
 
 	require.Equal(t, []string{blobOf(3).Digest}, forget(), "what another workspace has stays")
 	require.Equal(t, commands.InputMissing, s.ordersWith(blobOf(2)).Err.Code, "and is none of this one's any more")
 	require.Empty(t, forget())
 
 	require.NoError(t, s.Exec(`DELETE FROM mirrors`))
-	_, err = s.DB.Prune(t.Context(), 0, time.Second)
+	_, err := s.DB.Prune(t.Context(), 0, time.Second)
 	require.NoError(t, err)
 	require.NoError(t, s.Exec(`UPDATE blobs SET at = at - interval '2 days'`))
 	require.ElementsMatch(t, []string{blobOf(1).Digest, blobOf(2).Digest}, forget())
@@ -98,13 +96,37 @@ func TestABlobThatIsOrderedIsNotForgotten(t *testing.T) {
 	require.NoError(t, s.DB.KeepBlob(t.Context(), blobOf(1), "test"))
 	require.NoError(t, s.Exec(`UPDATE blobs SET at = at - interval '2 days'`))
 	ordered := make(chan store.Ordered, 1)
-	n, err := s.DB.ForgetBlobs(t.Context(), 24*time.Hour, func(string) error {
-		go func() { ordered <- s.ordersWith(blobOf(1)) }()
-		return context.Cause(t.Context())
-	})
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	o := <-ordered
-	require.NotNil(t, o.Err)
-	require.Equal(t, commands.InputMissing, o.Err.Code)
+	forgotten := make(chan []string, 1)
+	go func() { ordered <- s.ordersWith(blobOf(1)) }()
+	go func() {
+		gone, err := s.DB.ForgetBlobs(t.Context(), 24*time.Hour)
+		if err != nil {
+			t.Error(err)
+		}
+		forgotten <- gone
+	}()
+
+	o, gone := <-ordered, <-forgotten
+
+	require.Equal(t, len(gone) == 1, o.Err != nil)
+}
+
+// A part is wanted of a peer whose result names it, until it has come, and as long as the peer is one.
+func TestPartsThatNobodyWants(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	conn := p.Hub.Conn.ID
+	bundle := &commands.Bundle{Blob: blobOf(100), Base: strings.Repeat("1", 40), Tip: strings.Repeat("2", 40), Commits: 1}
+	task := p.Order(t, nil)
+	takenIn(t, p, reports(t, p, task, &commands.Result{Task: task, State: commands.Completed, Attempt: 1, Outcome: commands.Succeeded, Bundle: bundle})...)
+	wanted, other := store.Part{Conn: conn, Digest: blobOf(100).Digest}, store.Part{Conn: conn, Digest: blobOf(1).Digest}
+	strange := store.Part{Conn: storetest.NewID(), Digest: blobOf(100).Digest}
+	unwanted := func() []store.Part {
+		list, err := p.Hub.DB.Unwanted(t.Context(), []store.Part{wanted, other, strange})
+		require.NoError(t, err)
+		return list
+	}
+	require.ElementsMatch(t, []store.Part{other, strange}, unwanted())
+	require.NoError(t, p.Hub.DB.WorkCame(t.Context(), conn, bundle.Blob))
+	require.ElementsMatch(t, []store.Part{wanted, other, strange}, unwanted())
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = []string{"DB.InputFor", "DB.WorkDue", "DB.WorkHere", "DB.RetriesBefore", "DB.ProvenanceOf", "DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures", "DB.Taken",
+var reading = []string{"DB.InputFor", "DB.WorkDue", "DB.Era", "DB.Unknown", "DB.Unwanted", "DB.WorkHere", "DB.RetriesBefore", "DB.ProvenanceOf", "DB.Answered", "DB.PeerCheckpoints", "DB.AuditLeaves", "DB.AuditStrays", "DB.CheckAuditTail", "DB.LastCheckpoint", "DB.ProveAudit", "DB.AuditTrail", "DB.Before", "DB.DueSchedules", "DB.FindSchedule", "DB.Fires", "DB.NextSchedule", "DB.Schedules", "DB.Await", "DB.Beat", "DB.Beats", "DB.Close", "DB.Connections", "DB.FindInvite", "DB.FindMirrors", "DB.Freezes", "DB.FrozenHere", "DB.Grants", "DB.Webhooks", "DB.FindWebhook", "DB.Deliveries", "DB.FindDelivery", "DB.NextDelivery", "DB.WebhookFigures", "DB.Taken",
 	"DB.InviteKeys", "DB.Invites", "DB.KeysOf", "DB.Killable", "DB.KillsOver", "DB.KeysView", "DB.LastEvent", "DB.EventsAfter", "DB.LastNumbers", "DB.ListMirrors", "DB.MirrorsOf", "DB.StandOf", "DB.NewSince", "DB.NextUnanswered", "DB.LacksOutput", "DB.Log", "DB.LogConns", "DB.LogsOf", "DB.LongSnapshot", "DB.BoundInbox", "DB.MeasureInbox", "DB.FullInboxes", "DB.RefusedAbout", "DB.RefusedOf", "DB.NewCursor", "DB.Now", "DB.Offset", "DB.Numbering", "DB.OutboxCounts", "DB.RunningCounts", "DB.Outboxes", "DB.Outages", "DB.Sizes", "DB.Migrated", "DB.Read", "DB.ReadIn", "DB.Receipts", "DB.Retention", "DB.Self", "DB.Signer", "DB.SignerOf", "DB.StoredOf", "DB.Superuser", "DB.Tokens", "DB.UseToken", "DB.ValidTokens", "DB.Verifier", "DB.Watch", "DB.Inquiries", "DB.InquiriesNamed", "DB.OpenInquiries", "DB.QuestionFigures"}
 
 // scene is an instance on which something is about to be done.
@@ -382,6 +382,12 @@ var writing = map[string]func(s scene) storetest.Act{
 			return nil, s.DB.WorkCame(ctx, s.Conn.ID, commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1})
 		}
 	},
+	"DB.WorkLost": func(s scene) storetest.Act {
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			_, err := s.DB.WorkLost(ctx, storetest.NewID(), commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1}) // whether it was is known by who asked first
+			return nil, err
+		}
+	},
 	"DB.KeepBlob": func(s scene) storetest.Act {
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
 			return nil, s.DB.KeepBlob(ctx, commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1}, "test")
@@ -390,7 +396,7 @@ var writing = map[string]func(s scene) storetest.Act{
 	"DB.ForgetBlobs": func(s scene) storetest.Act {
 		require.NoError(s, s.DB.KeepBlob(s.Context(), commands.Blob{Digest: fmt.Sprintf("sha256-%064d", 1), Size: 1}, "test"))
 		return func(ctx context.Context, s *storetest.Side) (any, error) {
-			_, err := s.DB.ForgetBlobs(ctx, 0, func(string) error { return nil }) // how many is known by who asked first
+			_, err := s.DB.ForgetBlobs(ctx, 0) // how many is known by who asked first
 			return nil, err
 		}
 	},

@@ -46,8 +46,9 @@ var Kinds = []Kind{
 		prune: removing("schedule_fires", `SELECT ctid FROM schedule_fires WHERE at < statement_timestamp() - $1::interval ORDER BY at`)},
 	{Name: "tasks", Since: "the task ended", Default: 30 * day, Least: time.Hour,
 		tables: []string{"tasks", "task_bodies", "ended_attempts", "usage_reports", "sessions", "agents", "dependencies", "ended", "progress", "questions", "task_checkpoints", "overruns"}, prune: `SELECT prune_tasks($1, $2)`},
-	{Name: "blob-uses", Since: "their task is gone", AtOnce: true, tables: []string{"blob_uses", "blobs"},
-		prune: removing("blob_uses", `SELECT u.ctid FROM blob_uses u WHERE NOT EXISTS (SELECT FROM tasks WHERE id = u.task) AND NOT EXISTS (SELECT FROM mirrors WHERE task = u.task) AND `+anyAge)},
+	{Name: "blob-uses", Since: "their task is gone", AtOnce: true, tables: []string{"blob_uses", "order_inputs", "peer_work", "blobs"},
+		prune: counting(deleting("blob_uses", `SELECT u.ctid FROM blob_uses u WHERE NOT EXISTS (SELECT FROM tasks WHERE id = u.task) AND `+anyAge),
+			deleting("order_inputs", withoutMirror("order_inputs")), deleting("peer_work", withoutMirror("peer_work")))},
 	{Name: "audit", Since: "it was written", Default: 180 * day, Least: 7 * day, tables: []string{"audit", "audit_leaves", "audit_hashes"}, prune: `SELECT prune_audit($1, $2)`},
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
 		prune: removing("events", oldEvents)},
@@ -70,9 +71,10 @@ var Kinds = []Kind{
 		prune: removing("invites", `SELECT ctid FROM invites WHERE expires_at < statement_timestamp() - $1::interval`)},
 	{Name: "tokens", Since: "it expired", Default: 30 * day, Least: time.Hour, tables: []string{"tokens"},
 		prune: removing("tokens", `SELECT ctid FROM tokens WHERE expires_at < statement_timestamp() - $1::interval`)},
-	{Name: "connections", Since: "it ended: its heartbeats", Default: day, Least: time.Hour, tables: []string{"heartbeats", "serving"},
+	{Name: "connections", Since: "it ended: its heartbeats", Default: day, Least: time.Hour, tables: []string{"heartbeats", "serving", "hub_blobs"},
 		prune: counting(
 			deleting("serving", `SELECT s.ctid FROM connections c JOIN serving s ON s.conn = c.id WHERE has_ended(c.state) AND c.state_at < statement_timestamp() - $1::interval`),
+			deleting("hub_blobs", `SELECT h.ctid FROM connections c JOIN hub_blobs h ON h.conn = c.id WHERE has_ended(c.state) AND c.state_at < statement_timestamp() - $1::interval`),
 			deleting("heartbeats", `SELECT b.ctid FROM connections c JOIN heartbeats b ON b.conn = c.id WHERE has_ended(c.state) AND c.state_at < statement_timestamp() - $1::interval`))},
 	{Name: "commits", Since: "its session committed", Default: day, Least: inboxMargin, tables: []string{"last_commits"},
 		prune: removing("last_commits", `SELECT ctid FROM last_commits WHERE at < statement_timestamp() - $1::interval`)},
@@ -90,6 +92,11 @@ var Kinds = []Kind{
 	{Name: "logs", Since: "the last of it came", Default: 30 * day, SetBy: "hub run --output-age, --output-per-agent, --output-per-spoke, --output-total"},
 	{Name: "listeners", Since: "it stopped waiting", Default: day, Least: time.Hour, tables: []string{"listeners"},
 		prune: removing("listeners", `SELECT ctid FROM listeners WHERE until < statement_timestamp() - $1::interval`)},
+}
+
+// withoutMirror are the rows of a table whose orders are not known any more.
+func withoutMirror(table string) string {
+	return `SELECT u.ctid FROM ` + table + ` u WHERE NOT EXISTS (SELECT FROM mirrors WHERE task = u.task) AND ` + anyAge
 }
 
 // oldEvents are among the first ones. Where the first of all is not old, nothing else is read. What was written while the clock was

@@ -48,8 +48,8 @@ func TestASpokeBringsWhatItsResultsName(t *testing.T) {
 	require.True(t, here)
 }
 
-// A result that comes after the end of its task is evidence: what it names is not taken.
-func TestALateResultBringsNothing(t *testing.T) {
+// A result that comes after the end of its task is evidence, and what it names is taken as any other: its spoke has it until then.
+func TestALateResultIsBrought(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewPair(t)
 	task := p.Order(t, nil)
@@ -61,6 +61,14 @@ func TestALateResultBringsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, commands.ResultClash, late[0].Code)
 
-	_, _, err = p.Hub.DB.WorkDue(t.Context(), p.Hub.Conn.ID, bundle.Digest, 1000)
-	require.Equal(t, commands.NotFound, commands.CodeOf(err))
+	size, held, err := p.Hub.DB.WorkDue(t.Context(), p.Hub.Conn.ID, bundle.Digest, 1000)
+	require.NoError(t, err)
+	require.Equal(t, []any{bundle.Size, false}, []any{size, held})
+	require.NoError(t, p.Hub.DB.WorkCame(t.Context(), p.Hub.Conn.ID, bundle.Blob))
+	was, err := p.Hub.DB.WorkLost(t.Context(), task, bundle.Blob)
+	require.NoError(t, err)
+	require.True(t, was)
+	was, err = p.Hub.DB.WorkLost(t.Context(), task, bundle.Blob)
+	require.NoError(t, err)
+	require.False(t, was, "it is asked for once")
 }

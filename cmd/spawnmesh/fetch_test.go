@@ -65,6 +65,11 @@ func TestWorkGoesOutAndComesBackByHand(t *testing.T) {
 	require.NoError(t, os.Truncate(spoilt[0], got.Size-1))
 	h.refused(exitUnreachable, "nothing was fetched", "fetch", short, "--into", other)
 	require.Empty(t, shellIn(t, other, "git branch --list 'spawnmesh/*'"))
+	shellIn(t, repo, "git branch -D spawnmesh/"+id)
+	h.read(&got, 0, "fetch", short, "--into", repo, "--wait") // its spoke has brought it again
+	require.NoError(t, os.Remove(spoilt[0]))
+	h.refused(exitNoResult, "are not on this hub's disk any more: its spoke brings them again", "diff", short, "--repo", repo)
+	h.do("fetch", short, "--into", repo, "--wait")
 }
 
 // What a hub has is compared with what the spoke has signed, whatever the hub says.

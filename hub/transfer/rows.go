@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -22,13 +23,16 @@ func (r Rows) MayGet(ctx context.Context, conn string, d blob.Digest) (int64, er
 	return size, plain(err)
 }
 
-// MayPut is for what results of the connection name.
+// MayPut is for what results of the connection name. What is noted and not on the disk, as after a restore, is to be brought again.
 func (r Rows) MayPut(ctx context.Context, conn string, d blob.Digest) (int64, bool, error) {
 	begun, err := r.begun(conn, d)
 	if err != nil {
 		return 0, false, err
 	}
 	size, held, err := r.DB.WorkDue(ctx, conn, d.String(), r.Most-begun)
+	if err == nil && held {
+		held, err = r.here(d, size)
+	}
 	return size, held, plain(err)
 }
 
@@ -45,9 +49,25 @@ func (r Rows) begun(conn string, d blob.Digest) (all int64, err error) {
 	return all, err
 }
 
-// Held notes what has come.
+// here reports whether a blob is on the disk.
+func (r Rows) here(d blob.Digest, size int64) (bool, error) {
+	n, err := r.Blobs.Size(d)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return n == size, err
+}
+
+// Held notes what has come. Where somebody has removed the same bytes meanwhile, which were old, it is to come again.
 func (r Rows) Held(ctx context.Context, conn string, d blob.Digest, size int64) error {
-	return r.DB.WorkCame(ctx, conn, commands.Blob{Digest: d.String(), Size: size})
+	if err := r.DB.WorkCame(ctx, conn, commands.Blob{Digest: d.String(), Size: size}); err != nil {
+		return err
+	}
+	here, err := r.here(d, size)
+	if err == nil && !here {
+		err = blob.ErrDamaged
+	}
+	return err
 }
 
 // plain is err in the words of [Rights].

@@ -1,7 +1,7 @@
 // Package backup makes backups of instances, verifies them, and restores them.
 //
-// A backup is a directory: a dump of the database, the keys encrypted, policy, settings and
-// kept output as they are, and a manifest with the digest of each. It gets its name when it
+// A backup is a directory: a dump of the database, the keys encrypted, policy, settings,
+// kept output and blobs as they are, and a manifest with the digest of each. It gets its name when it
 // is whole and was read again. So does what is restored.
 package backup
 
@@ -17,6 +17,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 	"github.com/spawnmesh/spawnmesh/internal/instance"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -32,7 +33,10 @@ const (
 
 // copied are the names in a data directory that are kept as they are. place tells a restored
 // instance from a copy beside its original; ended has connections that were revoked.
-var copied = []string{"policy.yaml", "config.yaml", "place", "ended", "logs"}
+var copied = []string{"policy.yaml", "config.yaml", "place", "ended", "logs", "blobs"}
+
+// left are names below them that are not: blobs that have not come whole come again, and a copy is to be known as one.
+var left = []string{filepath.Join("blobs", "parts"), filepath.Join("blobs", "drafts"), filepath.Join("blobs", blob.MarkFile)}
 
 // Make backs up the instance that o names, whether it runs or not, into the directory dir. Only
 // who has a secret of to can read the keys; check, where it is not nil, is one, and is tried.
@@ -76,7 +80,7 @@ func fill(ctx context.Context, in *instance.Instance, o instance.Options, draft 
 	}
 	o.Do("copying files")
 	for _, name := range copied {
-		if err := copyTree(filepath.Join(in.Dir, name), filepath.Join(draft, name)); err != nil {
+		if err := copyTree(in.Dir, draft, name); err != nil {
 			return err
 		}
 	}

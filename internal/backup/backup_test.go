@@ -40,6 +40,11 @@ func made(t *testing.T) (instance.Options, *age.X25519Identity) {
 	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "keys", "pgpass"), []byte("password"), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(o.Dir, "logs", "c", "id"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(o.Dir, "logs", "c", "id", "1"), []byte("said"), 0o600))
+	for _, name := range []string{"00/11", "parts/11.c", "drafts/1", "mark"} {
+		path := filepath.Join(o.Dir, "blobs", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte("bytes"), 0o600))
+	}
 	id, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
 	return o, id
@@ -82,12 +87,16 @@ func TestWhatIsRestoredIsWhatWasThere(t *testing.T) {
 	got, err := backup.Restore(t.Context(), dir, to, id)
 	require.NoError(t, err)
 	require.Equal(t, m.Files, got.Files)
+	for _, name := range []string{"parts", "drafts", "mark"} {
+		_, err := os.Lstat(filepath.Join(dir, "blobs", name))
+		require.ErrorIs(t, err, fs.ErrNotExist, name)
+	}
 	nothingBeside(t, to.Dir, 1)
 	require.NoFileExists(t, filepath.Join(to.Dir, "keys", "pgpass"), "a restored database has other passwords")
 	keys, err := signing.LoadKeys(filepath.Join(to.Dir, "keys"))
 	require.NoError(t, err)
 	require.Equal(t, m.Instance, string(keys.InstanceID()))
-	for _, name := range []string{"policy.yaml", "config.yaml", "place", "logs/c/id/1"} {
+	for _, name := range []string{"policy.yaml", "config.yaml", "place", "logs/c/id/1", "blobs/00/11"} {
 		want, err := os.ReadFile(filepath.Join(o.Dir, name))
 		require.NoError(t, err)
 		raw, err := os.ReadFile(filepath.Join(to.Dir, name))

@@ -23,10 +23,10 @@ func slicesHas(files []File, name string) bool {
 	return slices.ContainsFunc(files, func(f File) bool { return f.Name == name })
 }
 
-// copyTree copies a file, or a directory with all files below it. What is not there, or goes
-// meanwhile, is left out; so is what is neither.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+// copyTree copies what, a file or a directory with all files below it. What is not there, or goes
+// meanwhile, is left out; so is what is neither, and what is not for a backup.
+func copyTree(from, to, what string) error {
+	return filepath.WalkDir(filepath.Join(from, what), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
@@ -38,6 +38,10 @@ func copyTree(from, to string) error {
 			return err
 		}
 		switch target := filepath.Join(to, name); {
+		case slices.Contains(left, name) && d.IsDir():
+			return fs.SkipDir
+		case slices.Contains(left, name):
+			return nil
 		case d.IsDir():
 			return os.MkdirAll(target, 0o700)
 		case d.Type().IsRegular():

@@ -83,7 +83,7 @@ func place(from, dir string, hub bool, identity age.Identity) error {
 		}
 	}
 	for _, name := range copied {
-		if err := copyTree(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+		if err := copyTree(from, dir, name); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ package blob
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -14,6 +15,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/spawnmesh/spawnmesh/internal/fsync"
 )
@@ -25,12 +30,16 @@ var (
 )
 
 // A Store keeps blobs. Any number of goroutines may use it; one process has the directory.
-type Store struct{ dir string }
+type Store struct {
+	dir  string
+	mu   sync.Mutex // guards mark, and is held while something gets its name or loses it for its age
+	mark string
+}
 
 // Open returns the store in dir, which it makes if it has to, and removes what writers of an earlier process left unfinished.
 // Transfers that had not ended stay.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir}
+	s := &Store{dir: dir}
 	for _, d := range []string{s.drafts(), s.parts()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("opening the blobs in %s: %w", dir, err)
@@ -43,7 +52,33 @@ func Open(dir string) (*Store, error) {
 	if err = errors.Join(err, fsync.Dir(dir)); err != nil {
 		return nil, fmt.Errorf("opening the blobs in %s: %w", dir, err)
 	}
-	return s, nil
+	text, err := os.ReadFile(filepath.Join(dir, MarkFile))
+	if s.mark = string(text); err != nil || uuid.Validate(s.mark) != nil {
+		err = s.Renew()
+	}
+	return s, err
+}
+
+// MarkFile is, in the directory of a store, what is in no copy of it.
+const MarkFile = "mark"
+
+// Mark is random, and another one where blobs may be lost: the directory was made anew, or is a copy, or somebody has said so.
+func (s *Store) Mark() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark
+}
+
+// Renew changes the mark: a blob is not here that should be.
+func (s *Store) Renew() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mark := uuid.NewString()
+	if err := fsync.Replace(filepath.Join(s.dir, MarkFile), []byte(mark), 0o600); err != nil {
+		return fmt.Errorf("noting that a blob is not in %s: %w", s.dir, err)
+	}
+	s.mark = mark
+	return nil
 }
 
 func (s *Store) drafts() string { return filepath.Join(s.dir, "drafts") }
@@ -89,7 +124,11 @@ func (s *Store) name(f *os.File, d Digest) error {
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	now := time.Now()
+	s.mu.Lock() // what is removed for its age is not this
+	err := errors.Join(os.Chtimes(f.Name(), now, now), os.Rename(f.Name(), path))
+	s.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	return fsync.Dir(filepath.Dir(path))
@@ -125,6 +164,36 @@ func (s *Store) Remove(d Digest) error {
 		return fmt.Errorf("removing blob %s: %w", d, err)
 	}
 	return nil
+}
+
+// RemoveOld removes the bytes of d where they were written before that time: those that somebody has written since he may be about to use.
+func (s *Store) RemoveOld(d Digest, before time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return removeOld(s.path(d), before)
+}
+
+func removeOld(path string, before time.Time) error {
+	info, err := os.Stat(path)
+	if err == nil && info.ModTime().Before(before) {
+		err = os.Remove(path)
+	}
+	return absent(err)
+}
+
+// Old lists the blobs in one of the 256 directories that were written before a time.
+func (s *Store) Old(first byte, before time.Time) (list []Digest, err error) {
+	files, err := os.ReadDir(filepath.Join(s.dir, hex.EncodeToString([]byte{first})))
+	for _, f := range files {
+		d, e := Parse(prefix + f.Name())
+		if info, gone := f.Info(); e == nil && gone == nil && info.ModTime().Before(before) {
+			list = append(list, d)
+		}
+	}
+	if err = absent(err); err != nil {
+		return nil, fmt.Errorf("listing old blobs: %w", err)
+	}
+	return list, nil
 }
 
 // absent is err, nil where it says that something is not there.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,7 +46,7 @@ func some(seed uint64, size int) []byte {
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
+		if err == nil && !e.IsDir() && e.Name() != blob.MarkFile {
 			list = append(list, strings.TrimPrefix(path, dir+"/"))
 		}
 		return err
@@ -119,6 +120,22 @@ func TestADamagedBlobIsFound(t *testing.T) {
 	got, err := read(t, s, d)
 	require.NoError(t, err)
 	require.Equal(t, text, got)
+}
+
+// A directory that is made anew, or that a backup was put into, is known as another one.
+func TestACopyHasAnotherMark(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	first := s.Mark()
+	require.NotEmpty(t, first)
+	require.Equal(t, first, open(t, dir).Mark())
+	require.NoError(t, s.Renew())
+	second := s.Mark()
+	require.NotEqual(t, first, second)
+	require.Equal(t, second, open(t, dir).Mark())
+	require.NoError(t, os.Remove(filepath.Join(dir, blob.MarkFile)))
+	require.NotEqual(t, second, open(t, dir).Mark())
 }
 
 func TestSeveralWritersOfTheSame(t *testing.T) {
@@ -208,6 +225,28 @@ func TestDigestsAreReadStrictly(t *testing.T) {
 	}
 }
 
+// What was written again a moment ago is not what was to be removed for its age.
+func TestOldBlobsAreRemoved(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	d, _, err := s.Write(strings.NewReader("x"), most)
+	require.NoError(t, err)
+	began := time.Now().Add(-time.Minute)
+	old := func(before time.Time) (list []blob.Digest) {
+		list, err := s.Old(d[0], before)
+		require.NoError(t, err)
+		return list
+	}
+	require.Empty(t, old(began))
+	require.NoError(t, s.RemoveOld(d, began))
+	require.Equal(t, []blob.Digest{d}, old(began.Add(time.Hour)))
+	require.NoError(t, s.RemoveOld(d, began.Add(time.Hour)))
+	require.NoError(t, s.RemoveOld(d, began.Add(time.Hour)), "what is not here is no error")
+	_, err = s.Size(d)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Empty(t, old(began.Add(time.Hour)))
+}
+
 // Rubbish that one sender puts under the digest of another's blob harms nobody but itself.
 func TestSendersDoNotSpoilEachOthersParts(t *testing.T) {
 	t.Parallel()
@@ -241,8 +280,13 @@ func TestSendersDoNotSpoilEachOthersParts(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, left.Offset())
 	require.NoError(t, left.Close())
-	require.NoError(t, s.RemovePart("cellar", d))
-	require.NoError(t, s.RemovePart("cellar", d), "what is not here is no error")
+	later := time.Now().Add(time.Hour)
+	require.NoError(t, s.RemovePart("cellar", d, later.Add(-2*time.Hour)))
+	list, err = s.Parts()
+	require.NoError(t, err)
+	require.Len(t, list, 1, "it is under way")
+	require.NoError(t, s.RemovePart("cellar", d, later))
+	require.NoError(t, s.RemovePart("cellar", d, later), "what is not here is no error")
 	left, err = s.Part("cellar", d, 1000)
 	require.NoError(t, err)
 	require.NoError(t, left.Close())

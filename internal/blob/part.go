@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // syncEvery is how many bytes a part has written before it waits for the disk: the end of a large blob then does not wait for
@@ -67,9 +68,10 @@ func (s *Store) Came(from string, d Digest) (int64, error) {
 	return info.Size(), nil
 }
 
-// RemovePart forgets what has come of d from one sender; what is not here is no error. Nobody has the part open.
-func (s *Store) RemovePart(from string, d Digest) error {
-	if err := absent(os.Remove(s.part(from, d))); err != nil {
+// RemovePart forgets what has come of d from one sender, where the last of it has come before that time; what is not here is no error. Nobody
+// has the part open.
+func (s *Store) RemovePart(from string, d Digest, before time.Time) error {
+	if err := removeOld(s.part(from, d), before); err != nil {
 		return fmt.Errorf("removing a part of blob %s: %w", d, err)
 	}
 	return nil

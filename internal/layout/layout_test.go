@@ -73,7 +73,7 @@ var may = map[string]string{
 	"internal/acptest":   "",
 	"internal/audittree": "signing",
 	"internal/blob":      "",
-	"internal/backup":    "commands internal/instance store store/postgres",
+	"internal/backup":    "commands internal/blob internal/instance store store/postgres",
 	"internal/canary":    "",
 	"internal/config":    "commands",
 	"internal/crash":     "",

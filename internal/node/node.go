@@ -70,6 +70,7 @@ type Node struct {
 	Hurry <-chan struct{}
 
 	board   *federation.Board
+	blobs   *blob.Store
 	feed    *feed.Feed
 	notary  *notary
 	metrics *metrics.Registry
@@ -124,6 +125,7 @@ func (n *Node) Run(ctx context.Context) error {
 	serving.Go(func() error { return n.feed.Run(late) })
 	serving.Go(func() error { return n.signAudit(late) })
 	serving.Go(func() error { return n.watchClock(late) })
+	serving.Go(func() error { return n.forgetBlobs(late, n.blobs) })
 	n.ready = sync.OnceFunc(func() {
 		serving.Go(func() error { return control.Serve(late, socket, n.routes(), supervisor.Inside, n.Hurry, n.Log) })
 		if n.API != nil {
@@ -161,15 +163,17 @@ func (n *Node) open(ctx context.Context) error {
 		h.DB, h.Keys, h.Dir, h.Log, h.Counters = in.DB, in.Keys, in.Dir, n.Log, n.metrics.Counters
 		h.Tracer, h.Webhooks.Feed, h.HungAfter = n.Tracer, n.feed, n.HungAfter
 		err := h.Open(n.board)
+		n.blobs = h.Blobs()
 		if n.Spoke != nil {
-			n.Spoke.Blobs = h.Blobs() // one store of the directory
+			n.Spoke.Blobs = n.blobs // one store of the directory
 		}
 		return err
 	}
 	var err error
-	if n.Spoke.Blobs, err = blob.Open(filepath.Join(in.Dir, "blobs")); err != nil {
+	if n.blobs, err = blob.Open(filepath.Join(in.Dir, "blobs")); err != nil {
 		return err
 	}
+	n.Spoke.Blobs = n.blobs
 	if err := n.commandsNobody(ctx); err != nil {
 		return err
 	}

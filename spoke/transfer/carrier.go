@@ -21,43 +21,51 @@ const (
 	unnamedMost = 60 // times that the hub knew of no result that names it: a result may come later than what it names, by minutes at most
 )
 
+// tries are what is remembered of a blob between two tries. Who carries it has them.
+type tries struct {
+	after           time.Time // of the next one
+	delay           time.Duration
+	wholes, missing int
+	window          int // how many bytes are under way at most
+	smooth          int // carried since the window changed
+}
+
 // A carrier carries one blob, alone.
 type carrier struct {
 	Blob
-	t    *Transfers
-	line *line
-
-	window  int  // how many bytes are under way at most
-	smooth  int  // carried since the window changed
+	*tries
+	t       *Transfers
+	line    *line
 	carried bool // something, since the last error
-
-	delay           time.Duration
-	wholes, missing int
 }
 
-// run carries the blob to its end, and tells the source what came of it.
-func (c *carrier) run(ctx context.Context) {
+// run carries the blob, to its end unless something is in the way: others have its place then, and it is tried again after a while. It
+// tells the source what came of it, and reports whether it has.
+func (c *carrier) run(ctx context.Context) (over bool) {
 	for ctx.Err() == nil {
 		err := c.try(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return
+			return false
 		case err == nil:
-			c.tell(ctx, func() error { return c.t.Source.Done(ctx, c.Blob) })
-			return
+			return c.tell(ctx, func() error { return c.t.Source.Done(ctx, c.Blob) })
 		case c.hopeless(err):
 			c.t.Log.WarnContext(ctx, "a blob is given up", "conn", c.Conn, "blob", c.Digest, "put", c.Put, "err", err)
-			c.tell(ctx, func() error { return c.t.Source.Failed(ctx, c.Blob, err) })
-			return
+			return c.tell(ctx, func() error { return c.t.Source.Failed(ctx, c.Blob, err) })
 		}
 		c.t.Log.DebugContext(ctx, "a blob goes on later", "conn", c.Conn, "blob", c.Digest, "put", c.Put, "err", err)
-		if c.carried {
-			c.delay, c.carried = 0, false
+		if e, ok := errors.AsType[*early](err); ok {
+			c.after = e.until
+			return false
 		}
-		if !ofLine(err) && c.pause(ctx) != nil {
-			return
+		if !c.carried {
+			c.delay = min(max(2*c.delay, delayFirst), c.t.longest())
+			c.after = time.Now().Add(wait.Spread(c.delay))
+			return false
 		}
+		c.delay, c.carried = 0, false
 	}
+	return false
 }
 
 // try carries what is left over the connection there is, or a new one.
@@ -102,21 +110,17 @@ func (c *carrier) hopeless(err error) bool {
 	return c.Put && errors.Is(err, fs.ErrNotExist)
 }
 
-func (c *carrier) pause(ctx context.Context) error {
-	c.delay = min(max(2*c.delay, delayFirst), c.t.longest())
-	return wait.For(ctx, wait.Spread(c.delay))
-}
-
-// tell tells the source until it has heard.
-func (c *carrier) tell(ctx context.Context, how func() error) {
-	for c.delay = 0; ; {
+// tell tells the source until it has heard, and reports whether it has.
+func (c *carrier) tell(ctx context.Context, how func() error) bool {
+	for delay := time.Duration(0); ; {
 		err := how()
-		if err == nil || ctx.Err() != nil {
-			return
+		if err == nil {
+			return true
 		}
 		c.t.Log.DebugContext(ctx, "noting what came of a blob", "blob", c.Digest, "err", err)
-		if c.pause(ctx) != nil {
-			return
+		delay = min(max(2*delay, delayFirst), c.t.longest())
+		if wait.For(ctx, wait.Spread(delay)) != nil {
+			return false
 		}
 	}
 }

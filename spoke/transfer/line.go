@@ -68,7 +68,12 @@ func (l *line) close() {
 	}
 }
 
-// open returns the connection, which it opens where there is none, not before its time.
+// An early is the error for a connection that is not to be opened yet.
+type early struct{ until time.Time }
+
+func (e *early) Error() string { return "connecting for blobs: it failed a moment ago" }
+
+// open returns the connection, which it opens where there is none; before its time that is an [early].
 func (l *line) open(ctx context.Context) (*transport.BlobConn, error) {
 	select {
 	case <-l.turn:
@@ -79,8 +84,8 @@ func (l *line) open(ctx context.Context) (*transport.BlobConn, error) {
 	if l.c != nil {
 		return l.c, nil
 	}
-	if err := wait.For(ctx, time.Until(l.after)); err != nil {
-		return nil, err
+	if time.Now().Before(l.after) {
+		return nil, &early{l.after}
 	}
 	c, err := l.t.Dial(ctx, l.conn)
 	if err != nil {

@@ -60,7 +60,9 @@ type Transfers struct {
 	once  sync.Once
 	mu    sync.Mutex
 	works map[key]context.CancelFunc // under way
+	tries map[key]*tries             // of what is wanted, and was begun
 	lines map[string]*line           // by connection
+	begun map[string]time.Time       // when something of a connection was begun last
 }
 
 // What is carried at once, of all hubs and of one: a few MiB of memory.
@@ -78,6 +80,7 @@ type key struct {
 func (t *Transfers) prepare() {
 	t.once.Do(func() {
 		t.news, t.works, t.lines = wait.NewSignal(), map[key]context.CancelFunc{}, map[string]*line{}
+		t.tries, t.begun = map[key]*tries{}, map[string]time.Time{}
 	})
 }
 
@@ -139,7 +142,27 @@ func (t *Transfers) look(ctx context.Context) (again <-chan time.Time) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	wanted, of := map[key]bool{}, map[string]int{}
+	of := t.drop(list)
+	ready, next := t.ready(list, time.Now())
+	for len(ready) > 0 && len(t.works) < mostOfAll {
+		i := t.turn(ready, of)
+		if i < 0 {
+			break
+		}
+		of[ready[i].Conn]++
+		t.begin(ctx, ready[i])
+		ready = slices.Delete(ready, i, i+1)
+	}
+	if !next.IsZero() {
+		again = time.After(time.Until(next))
+	}
+	return again
+}
+
+// drop ends and forgets what is not in list. It returns how much of each connection is under way. The caller holds mu.
+func (t *Transfers) drop(list []Blob) (of map[string]int) {
+	wanted := map[key]bool{}
+	of = map[string]int{}
 	for _, b := range list {
 		wanted[b.key()] = true
 	}
@@ -149,26 +172,54 @@ func (t *Transfers) look(ctx context.Context) (again <-chan time.Time) {
 			cancel()
 		}
 	}
+	maps.DeleteFunc(t.tries, func(k key, _ *tries) bool { return !wanted[k] && t.works[k] == nil })
+	return of
+}
+
+// ready are those of list that are not under way and whose time has come, and next is when that of another one comes. The caller holds mu.
+func (t *Transfers) ready(list []Blob, now time.Time) (ready []Blob, next time.Time) {
 	for _, b := range list {
-		if t.works[b.key()] == nil && len(t.works) < mostOfAll && of[b.Conn] < mostOfOne {
-			of[b.Conn]++
-			t.begin(ctx, b)
+		switch tried := t.tries[b.key()]; {
+		case t.works[b.key()] != nil:
+		case tried == nil || !now.Before(tried.after):
+			ready = append(ready, b)
+		case next.IsZero() || tried.after.Before(next):
+			next = tried.after
 		}
 	}
-	return nil
+	return ready, next
+}
+
+// turn is the place of what is begun next: of the connection that has waited longest the first. Negative = each has enough. The caller holds mu.
+func (t *Transfers) turn(ready []Blob, of map[string]int) int {
+	first := -1
+	for i, b := range ready {
+		if of[b.Conn] < mostOfOne && (first < 0 || t.begun[b.Conn].Before(t.begun[ready[first].Conn])) {
+			first = i
+		}
+	}
+	return first
 }
 
 // begin carries b. The caller holds mu.
 func (t *Transfers) begin(ctx context.Context, b Blob) {
 	ctx, cancel := context.WithCancel(ctx)
-	t.works[b.key()] = cancel
+	t.works[b.key()], t.begun[b.Conn] = cancel, time.Now()
+	tried := t.tries[b.key()]
+	if tried == nil {
+		tried = &tries{window: windowFirst}
+		t.tries[b.key()] = tried
+	}
 	l := t.use(b.Conn)
 	t.work.Go(func() {
-		c := &carrier{Blob: b, t: t, line: l, window: windowFirst}
-		c.run(ctx)
+		c := &carrier{Blob: b, t: t, line: l, tries: tried}
+		over := c.run(ctx)
 		cancel()
 		t.mu.Lock()
 		delete(t.works, b.key())
+		if over {
+			delete(t.tries, b.key())
+		}
 		t.leave(l)
 		t.mu.Unlock()
 		t.news.Send()

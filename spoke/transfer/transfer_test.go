@@ -149,6 +149,37 @@ func TestAResultWaitsUntilItIsNamed(t *testing.T) {
 	requireWhole(t, h.blobs, b)
 }
 
+// What cannot go on leaves its place to others: hubs that do not answer, and results that their hub does not know yet.
+func TestWhatCannotGoOnHoldsNoPlace(t *testing.T) {
+	t.Parallel()
+	table, hubs := newTable(), newTable()
+	h := newHub(t, hubs)
+	s := newSpoke(t, table, map[string]*hubRoom{"attic": h}, func(s *transfer.Transfers) {
+		dial := s.Dial
+		s.Longest = time.Hour
+		s.Dial = func(ctx context.Context, conn string) (*transport.BlobConn, error) {
+			if conn != "attic" {
+				return nil, transport.ErrUnavailable
+			}
+			return dial(ctx, conn)
+		}
+	})
+	list := []transfer.Blob{}
+	for _, conn := range []string{"away", "gone", "attic"} {
+		for i := range byte(3) {
+			list = append(list, transfer.Blob{Conn: conn, Digest: write(t, s.blobs, i, 1000), Size: 1000, Put: true})
+		}
+	}
+	good := transfer.Blob{Conn: "attic", Digest: write(t, h.blobs, 9, 1<<20), Size: 1 << 20}
+	hubs.want(good)
+	s.carry(append(list, good)...)
+
+	s.await(good)
+
+	hubs.want(list[6:]...) // its hub has heard of them
+	s.await(list[6:]...)
+}
+
 // A peer that is cut loses the connection for blobs at once, and goes on when it is admitted again.
 func TestWhoIsSuspendedGetsNothing(t *testing.T) {
 	t.Parallel()

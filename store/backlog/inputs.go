@@ -30,7 +30,7 @@ type InputHere struct {
 // awaitInputs notes what those of the list's requests need that are fresh tasks, and has them wait for what is not held. Whoever notes a
 // blob of the same connection as held comes before or after.
 func (b *Backlog) awaitInputs(ctx context.Context, tx *store.Tx, list []Request, fresh []string) error {
-	var conns, tasks, use, digests []string
+	var conns, tasks, use, over, digests []string
 	var sizes []int64
 	for _, r := range list {
 		if len(r.Spawn.Inputs) == 0 || !slices.Contains(fresh, r.Spawn.Task) {
@@ -38,7 +38,7 @@ func (b *Backlog) awaitInputs(ctx context.Context, tx *store.Tx, list []Request,
 		}
 		conns, tasks = append(conns, r.Conn), append(tasks, r.Spawn.Task)
 		for _, blob := range r.Spawn.Blobs() {
-			use, digests, sizes = append(use, r.Spawn.Task), append(digests, blob.Digest), append(sizes, blob.Size)
+			use, over, digests, sizes = append(use, r.Spawn.Task), append(over, r.Conn), append(digests, blob.Digest), append(sizes, blob.Size)
 		}
 	}
 	if len(tasks) == 0 {
@@ -47,7 +47,10 @@ func (b *Backlog) awaitInputs(ctx context.Context, tx *store.Tx, list []Request,
 	if err := holdInputs(ctx, tx, conns); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, statement("note_inputs"), use, digests, sizes); err != nil {
+	if _, err := tx.Exec(ctx, statement("keep_inputs"), digests, over); err != nil {
+		return fmt.Errorf("keeping the inputs of tasks: %w", err)
+	}
+	if _, err := tx.Exec(ctx, statement("note_inputs"), use, over, digests, sizes); err != nil {
 		return fmt.Errorf("noting the inputs of tasks: %w", err)
 	}
 	waiting, err := collect[string](tx.Query(ctx, statement("await_inputs"), tasks))
@@ -70,14 +73,18 @@ func holdInputs(ctx context.Context, tx *store.Tx, conns []string) error {
 	return nil
 }
 
-// Wanted returns up to limit blobs that are to be fetched, those of the oldest tasks first. Tasks that are paused want none.
-func (b *Backlog) Wanted(ctx context.Context, limit int) ([]Wanted, error) {
-	return b.toCarry(ctx, "looking for inputs to fetch", statement("wanted_inputs"), limit)
+// Wanted returns which blobs are to be fetched over each of some connections, for up to limit of its tasks, the oldest first. Tasks that are
+// paused want none.
+func (b *Backlog) Wanted(ctx context.Context, conns []string, limit int) ([]Wanted, error) {
+	return b.toCarry(ctx, "looking for inputs to fetch", statement("wanted_inputs"), conns, limit)
 }
 
-func (b *Backlog) toCarry(ctx context.Context, what, query string, limit int) (list []Wanted, err error) {
+func (b *Backlog) toCarry(ctx context.Context, what, query string, conns []string, limit int) (list []Wanted, err error) {
+	if len(conns) == 0 {
+		return nil, nil
+	}
 	err = b.db.Read(ctx, what, func(ctx context.Context, c *pgxpool.Conn) error {
-		rows, err := c.Query(ctx, query, limit)
+		rows, err := c.Query(ctx, query, conns, limit)
 		if err != nil {
 			return err
 		}
@@ -105,6 +112,28 @@ func (b *Backlog) InputCame(ctx context.Context, w Wanted) error {
 		}
 		if _, err := tx.Exec(ctx, statement("input_came"), tasks, w.Conn, w.Digest, w.Size); err != nil {
 			return fmt.Errorf("noting input %s: %w", w.Digest, err)
+		}
+		return place(ctx, tx, had)
+	})
+}
+
+// InputGone notes that a blob of a connection is not here any more, which was: it is fetched again, and its tasks wait for it before they begin.
+// A second time it does nothing.
+func (b *Backlog) InputGone(ctx context.Context, w Wanted) error {
+	return b.db.Tx(ctx, "noting an input that is gone", func(ctx context.Context, tx *store.Tx) error {
+		if err := holdInputs(ctx, tx, []string{w.Conn}); err != nil {
+			return err
+		}
+		tasks, err := collect[string](tx.Query(ctx, statement("tasks_with_input"), w.Conn, w.Digest, w.Size))
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		had, err := pull(ctx, tx, tasks)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, statement("input_gone"), tasks, had, w.Conn, w.Digest); err != nil {
+			return fmt.Errorf("noting that input %s is gone: %w", w.Digest, err)
 		}
 		return place(ctx, tx, had)
 	})

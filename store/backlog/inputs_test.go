@@ -38,9 +38,12 @@ func TestATaskWaitsForItsInputs(t *testing.T) {
 	task := r.Spawn.Task
 	require.Equal(t, commands.Queued, s.asks(r, plain)[0].State)
 	require.Equal(t, []string{"queued", "waiting_input", "deps input"}, s.standsIn(task))
-	wanted, err := s.backlog.Wanted(t.Context(), 10)
+	wanted, err := s.backlog.Wanted(t.Context(), []string{s.Conn.ID}, 10)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []backlog.Wanted{s.input(12 << 20), s.input(288 << 20)}, wanted)
+	away, err := s.backlog.Wanted(t.Context(), []string{storetest.NewID()}, 10)
+	require.NoError(t, err)
+	require.Empty(t, away, "of a hub that is there")
 	list, err := s.backlog.Claim(t.Context(), backlog.ClaimTerms{Owner: string(s.Self()), Limit: 9})
 	require.NoError(t, err)
 	require.Len(t, list, 1, "the other one")
@@ -60,7 +63,7 @@ func TestATaskWaitsForItsInputs(t *testing.T) {
 	for _, reason := range why.Reasons {
 		require.NotEqual(t, commands.CauseDependency, reason.Code)
 	}
-	wanted, err = s.backlog.Wanted(t.Context(), 10)
+	wanted, err = s.backlog.Wanted(t.Context(), []string{s.Conn.ID}, 10)
 	require.NoError(t, err)
 	require.Equal(t, []backlog.Wanted{s.input(288 << 20)}, wanted)
 	require.NoError(t, s.backlog.InputCame(t.Context(), s.input(288<<20)))
@@ -87,7 +90,7 @@ func TestWhatWaitsForInputsIsMovedAsAllElse(t *testing.T) {
 	require.Equal(t, []string{"queued", "waiting_input", "deps input"}, s.standsIn(task))
 	_, err := s.backlog.PauseHere(t.Context(), backlog.Pause{Task: task, Paused: true, Reason: "so", Actor: "uid:1"})
 	require.NoError(t, err)
-	wanted, err := s.backlog.Wanted(t.Context(), 10)
+	wanted, err := s.backlog.Wanted(t.Context(), []string{s.Conn.ID}, 10)
 	require.NoError(t, err)
 	require.Empty(t, wanted, "nothing is fetched for what is paused")
 	_, err = s.backlog.PauseHere(t.Context(), backlog.Pause{Task: task, Reason: "on", Actor: "uid:1"})
@@ -141,6 +144,36 @@ func TestTasksWithoutTheirInputsEnd(t *testing.T) {
 	again, err := s.backlog.InputLost(t.Context(), s.input(7), "once more")
 	require.NoError(t, err)
 	require.Empty(t, again)
+	requireSound(t, s)
+}
+
+// An input that is not on the disk any more is fetched again: what has not begun waits for it, and an attempt that was given back.
+func TestAnInputThatIsGoneIsFetchedAgain(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	r, later, other := s.withInput(7), s.withInput(7, 8), s.withInput(8)
+	s.asks(r)
+	require.NoError(t, s.backlog.InputCame(t.Context(), s.input(7)))
+	f := s.claimedFor(r)
+	s.asks(later, other)
+	require.NoError(t, s.backlog.InputCame(t.Context(), s.input(8)))
+
+	require.NoError(t, s.backlog.InputGone(t.Context(), s.input(7)))
+	require.NoError(t, s.backlog.InputGone(t.Context(), s.input(7)), "twice is once")
+
+	held, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.Released}, Conn: s.Conn.ID}})
+	require.NoError(t, err)
+	require.Equal(t, []bool{true}, held)
+	require.Equal(t, []string{"queued", "", "deps input"}, s.standsIn(r.Spawn.Task))
+	require.Equal(t, []string{"queued", "waiting_input", "deps input"}, s.standsIn(later.Spawn.Task))
+	require.Equal(t, []string{"queued", "", "ready"}, s.standsIn(other.Spawn.Task))
+	wanted, err := s.backlog.Wanted(t.Context(), []string{s.Conn.ID}, 10)
+	require.NoError(t, err)
+	require.Equal(t, []backlog.Wanted{s.input(7)}, wanted)
+	requireSound(t, s)
+	require.NoError(t, s.backlog.InputCame(t.Context(), s.input(7)))
+	require.Equal(t, "ready", s.standsIn(later.Spawn.Task)[2])
+	require.NotEqual(t, "deps input", s.standsIn(r.Spawn.Task)[2])
 	requireSound(t, s)
 }
 

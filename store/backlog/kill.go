@@ -248,6 +248,9 @@ func (b *Backlog) RevokeWork(ctx context.Context, tx *store.Tx, conn string, kil
 	if _, err = tx.Exec(ctx, statement("revoke_leases"), held, kill, begun); err != nil {
 		return fmt.Errorf("revoking the leases of a connection: %w", err)
 	}
+	if _, err = tx.Exec(ctx, statement("left_revoked"), conn); err != nil {
+		return fmt.Errorf("keeping here what was to be brought to a revoked connection: %w", err)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package backlog_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
+	"github.com/spawnmesh/spawnmesh/store"
 	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
@@ -23,7 +25,7 @@ func TestWhatATaskHasLeftIsBrought(t *testing.T) {
 	r := s.request()
 	s.asks(r)
 	due := func() []backlog.Wanted {
-		list, err := s.backlog.Due(t.Context(), 10)
+		list, err := s.backlog.Due(t.Context(), []string{s.Conn.ID}, 10)
 		require.NoError(t, err)
 		return list
 	}
@@ -71,7 +73,7 @@ func (s scene) held(task string) []string {
 	return list
 }
 
-// What a hub does not take is brought no more, and stays here.
+// What a hub does not take stays here, and is offered again after an hour, as long as the connection is one.
 func TestWhatAHubDoesNotTake(t *testing.T) {
 	t.Parallel()
 	s := sceneOf(t)
@@ -80,13 +82,51 @@ func TestWhatAHubDoesNotTake(t *testing.T) {
 	f := s.claimedFor(r)
 	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.Succeeded, Bundle: leaves(s.input(7))}, Conn: s.Conn.ID}})
 	require.NoError(t, err)
+	due := func() []backlog.Wanted {
+		list, err := s.backlog.Due(t.Context(), []string{storetest.NewID(), s.Conn.ID}, 10)
+		require.NoError(t, err)
+		return list
+	}
+	refused := func() {
+		tasks, err := s.backlog.Brought(t.Context(), s.input(7), false)
+		require.NoError(t, err)
+		require.Equal(t, []string{f.Task}, tasks)
+	}
 
-	tasks, err := s.backlog.Brought(t.Context(), s.input(7), false)
+	refused()
 
-	require.NoError(t, err)
-	require.Equal(t, []string{f.Task}, tasks)
-	list, err := s.backlog.Due(t.Context(), 10)
-	require.NoError(t, err)
-	require.Empty(t, list)
+	require.Empty(t, due())
 	require.Empty(t, s.held(f.Task))
+	s.exec(`UPDATE blob_uses SET again = again - interval '1 hour'`)
+	require.Equal(t, []backlog.Wanted{s.input(7)}, due())
+	refused()
+	s.exec(`UPDATE blob_uses SET again = again - interval '1 hour'`)
+	require.NoError(t, s.DB.Tx(t.Context(), "revoking", func(ctx context.Context, tx *store.Tx) error { return s.backlog.RevokeWork(ctx, tx, s.Conn.ID, true) }))
+	require.Empty(t, due(), "nobody takes it any more")
+}
+
+// A hub that names otherwise what it holds may have lost some: all of it is offered again, once.
+func TestWhatAHubMayHaveLostIsOfferedAgain(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	r := s.request()
+	s.asks(r)
+	_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &backlog.End{Fence: s.claimedFor(r), Outcome: commands.Succeeded, Bundle: leaves(s.input(7))}, Conn: s.Conn.ID}})
+	require.NoError(t, err)
+	names := func(name string) (due []backlog.Wanted) {
+		require.NoError(t, s.backlog.OfferAgain(t.Context(), s.Conn.ID, name))
+		due, err := s.backlog.Due(t.Context(), []string{s.Conn.ID}, 10)
+		require.NoError(t, err)
+		return due
+	}
+	names("1")
+	_, err = s.backlog.Brought(t.Context(), s.input(7), true)
+	require.NoError(t, err)
+
+	require.Empty(t, names("1"))
+	require.Equal(t, []backlog.Wanted{s.input(7)}, names("2"))
+	require.Empty(t, s.held(r.Spawn.Task), "its files stay until the hub holds it again")
+	_, err = s.backlog.Brought(t.Context(), s.input(7), true)
+	require.NoError(t, err)
+	require.Empty(t, names("2"))
 }

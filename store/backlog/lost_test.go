@@ -567,6 +567,21 @@ var writing = map[string]func(s scene) do{
 			return nil, s.backlog.InputCame(ctx, w)
 		}
 	},
+	"Backlog.InputGone": func(s scene) do {
+		s.Meet(s, store.Obeys)
+		require.Nil(s, s.asks(s.withInput(7))[0].Refusal)
+		w := s.input(7)
+		require.NoError(s, s.backlog.InputCame(s.Context(), w))
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.InputGone(ctx, w)
+		}
+	},
+	"Backlog.OfferAgain": func(s scene) do {
+		s.Meet(s, store.Obeys)
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return nil, s.backlog.OfferAgain(ctx, s.Conn.ID, "1")
+		}
+	},
 	"Backlog.InputLost": func(s scene) do {
 		s.Meet(s, store.Obeys)
 		require.Nil(s, s.asks(s.withInput(7))[0].Refusal)

@@ -592,18 +592,48 @@ CREATE TABLE blobs (
     PRIMARY KEY (digest, owner)
 );
 CREATE INDEX blobs_at ON blobs (at);
+CREATE INDEX blobs_of ON blobs (owner) INCLUDE (size);
 
--- Which task needs which blob to begin, or has left it. At a hub the task is a mirror.
+-- Which task that a peer has asked for needs which blob to begin, or has left it.
 CREATE TABLE blob_uses (
     task    uuid NOT NULL,
+    conn    uuid NOT NULL,                    -- over which it was asked for
     digest  text NOT NULL,
     result  boolean NOT NULL DEFAULT false,   -- it has left it
     size    bigint NOT NULL,
     brought text NOT NULL DEFAULT '' CHECK (brought IN ('', 'due', 'held', 'refused')),   -- to the hub that asked for the task: it is to be, the hub holds it, or does not take it
+    again   timestamptz NOT NULL DEFAULT '-infinity',   -- when it is offered to the hub next, where that does not take it
     PRIMARY KEY (task, digest, result)
 );
-CREATE INDEX blob_uses_digest ON blob_uses (digest);
-CREATE INDEX blob_uses_due ON blob_uses (task) WHERE brought = 'due';
+CREATE INDEX blob_uses_digest ON blob_uses (digest, conn);
+CREATE INDEX blob_uses_due ON blob_uses (conn, again, task) WHERE brought IN ('due', 'refused');
+CREATE INDEX blob_uses_held ON blob_uses (conn) WHERE brought = 'held';
+
+-- How a hub has named what it holds of blobs, when it was last asked whether it has all that it is to hold.
+CREATE TABLE hub_blobs (
+    conn uuid PRIMARY KEY,
+    name text NOT NULL
+);
+
+-- Which blob an order needs that this instance has given.
+CREATE TABLE order_inputs (
+    task   uuid NOT NULL,
+    digest text NOT NULL,
+    size   bigint NOT NULL,
+    PRIMARY KEY (task, digest)
+);
+CREATE INDEX order_inputs_digest ON order_inputs (digest);
+
+-- Which blob the results of a peer name, late ones too: it is to bring that.
+CREATE TABLE peer_work (
+    conn   uuid NOT NULL,
+    digest text NOT NULL,
+    task   uuid NOT NULL,
+    size   bigint NOT NULL,
+    PRIMARY KEY (conn, digest, task)
+);
+CREATE INDEX peer_work_digest ON peer_work (digest);
+CREATE INDEX peer_work_task ON peer_work (task);
 
 -- The open attempt of a task: who holds it until when, by this database's
 -- clock. One per task, by its primary key. It is also the record of the claim
@@ -2036,7 +2066,7 @@ REVOKE INSERT, UPDATE, DELETE ON transitions, attempts, standing, funds, counted
 GRANT SELECT ON transitions, attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
 GRANT SELECT ON connections, grants, grants_in_force, latches, pauses, recalled TO spawnmesh_app;
-GRANT SELECT ON blobs, blob_uses TO spawnmesh_app;
+GRANT SELECT ON blobs, blob_uses, hub_blobs, order_inputs, peer_work TO spawnmesh_app;
 GRANT SELECT, INSERT ON outbox TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON sequences, kills TO spawnmesh_app;
 -- It makes keys for claim grants and ends their signing, and changes no secret.

@@ -1,17 +1,25 @@
 -- What tasks need to begin that travels beside their orders.
 
 -- name: note_inputs
-INSERT INTO blob_uses (task, digest, size) SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) ON CONFLICT DO NOTHING
+INSERT INTO blob_uses (task, conn, digest, size) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[]) ON CONFLICT DO NOTHING
+
+-- Whoever is about to forget them looks at them again, and at who needs them.
+-- name: keep_inputs
+WITH held AS MATERIALIZED (
+    SELECT b.digest, b.owner FROM (SELECT DISTINCT digest, conn FROM unnest($1::text[], $2::text[]) AS u (digest, conn)) AS u JOIN blobs b ON b.digest = u.digest AND b.owner = u.conn ORDER BY b.digest, b.owner FOR UPDATE OF b
+)
+UPDATE blobs b SET at = clock_timestamp() FROM held h WHERE b.digest = h.digest AND b.owner = h.owner
 
 -- name: await_inputs
 UPDATE tasks SET unmet = unmet + 1, reason = 'waiting_input' WHERE id = ANY ($1::uuid[]) AND awaits_input(id) RETURNING id::text
 
--- The oldest tasks first. They are found by the index of those that wait for inputs.
+-- Of each connection the oldest tasks first. They are found by the index of those that wait for inputs.
 -- name: wanted_inputs
-SELECT t.conn::text, u.digest, u.size FROM (SELECT task FROM parked WHERE input ORDER BY task LIMIT $1) AS p, LATERAL (SELECT conn FROM tasks WHERE id = p.task OFFSET 0) AS t,
+SELECT c.id::text, u.digest, u.size FROM unnest($1::uuid[]) AS c (id),
+    LATERAL (SELECT p.task FROM parked p, LATERAL (SELECT conn FROM tasks WHERE id = p.task OFFSET 0) AS t WHERE p.input AND t.conn = c.id ORDER BY p.task LIMIT $2) AS p,
     LATERAL (SELECT digest, size FROM blob_uses WHERE task = p.task AND NOT result OFFSET 0) AS u
-WHERE NOT EXISTS (SELECT FROM blobs b WHERE b.digest = u.digest AND b.owner = t.conn::text AND b.size = u.size)
-GROUP BY 1, 2, 3 ORDER BY min(p.task::text) LIMIT $1
+WHERE NOT EXISTS (SELECT FROM blobs b WHERE b.digest = u.digest AND b.owner = c.id::text AND b.size = u.size)
+GROUP BY 1, 2, 3 ORDER BY min(p.task::text)
 
 -- Those that wait for inputs, and need this one; also those that are paused, or have ended.
 -- name: tasks_of_input
@@ -25,6 +33,18 @@ WITH here AS (
 )
 UPDATE tasks t SET unmet = unmet - 1, reason = CASE WHEN reason = 'waiting_input' THEN '' ELSE reason END, updated_at = clock_timestamp()
 WHERE t.id = ANY ($1::uuid[]) AND NOT EXISTS (SELECT FROM blob_uses u WHERE u.task = t.id AND NOT u.result AND u.digest <> $3 AND NOT EXISTS (SELECT FROM blobs b WHERE b.digest = u.digest AND b.size = u.size AND b.owner = $2))
+
+-- Those that need this one, and have all that they need; also those that have begun, or ended.
+-- name: tasks_with_input
+SELECT t.id::text FROM (SELECT task FROM blob_uses WHERE digest = $2 AND conn = $1 AND NOT result AND size = $3 OFFSET 0) AS u, LATERAL (SELECT id FROM tasks WHERE id = u.task OFFSET 0) AS t
+WHERE NOT awaits_input(t.id) ORDER BY t.id
+
+-- It is not held any more. Those that wait to begin wait for it, and those of an attempt where another one follows.
+-- name: input_gone
+WITH gone AS (
+    DELETE FROM blobs WHERE digest = $4 AND owner = $3
+)
+UPDATE tasks SET unmet = unmet + 1, reason = CASE WHEN id = ANY ($2::uuid[]) THEN 'waiting_input' ELSE reason END, updated_at = clock_timestamp() WHERE id = ANY ($1::uuid[])
 
 -- Takes held tasks that wait for inputs out of their place. What is paused meanwhile stands in another one.
 -- name: pull_inputs

@@ -6,16 +6,27 @@ INSERT INTO blobs (digest, owner, size) SELECT DISTINCT ON (u.digest, u.conn) u.
 ON CONFLICT (digest, owner) DO UPDATE SET size = excluded.size, at = clock_timestamp()
 
 -- name: note_left
-INSERT INTO blob_uses (task, digest, result, size, brought) SELECT u.task, u.digest, true, u.size, 'due' FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS u (task, digest, size) ON CONFLICT DO NOTHING
+INSERT INTO blob_uses (task, conn, digest, result, size, brought) SELECT u.task, u.conn, u.digest, true, u.size, 'due' FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[]) AS u (task, conn, digest, size) ON CONFLICT DO NOTHING
 
--- The oldest tasks first.
+-- Of each connection the oldest tasks first, and behind them what its hub has not taken, when that is offered again.
 -- name: left_due
-SELECT t.conn::text, u.digest, u.size FROM (SELECT task, digest, size FROM blob_uses WHERE brought = 'due' ORDER BY task LIMIT $1) AS u, LATERAL (SELECT conn FROM tasks WHERE id = u.task OFFSET 0) AS t
-GROUP BY 1, 2, 3 ORDER BY min(u.task::text)
+SELECT c.id::text, u.digest, u.size FROM unnest($1::uuid[]) AS c (id), LATERAL (
+    SELECT task, digest, size, again FROM blob_uses WHERE conn = c.id AND brought IN ('due', 'refused') AND again <= statement_timestamp() ORDER BY again, task LIMIT $2) AS u
+GROUP BY 1, 2, 3 ORDER BY min(u.again), min(u.task::text)
 
+-- What is not taken is offered again after $5.
 -- name: left_brought
-UPDATE blob_uses b SET brought = $4 FROM (SELECT task FROM blob_uses WHERE digest = $2 AND result AND size = $3 AND brought = 'due' OFFSET 0) AS u, LATERAL (SELECT conn FROM tasks WHERE id = u.task OFFSET 0) AS t
-WHERE b.task = u.task AND b.digest = $2 AND b.result AND t.conn = $1 RETURNING b.task::text
+UPDATE blob_uses SET brought = $4, again = CASE WHEN $4 = 'refused' THEN clock_timestamp() + $5::interval ELSE '-infinity' END
+WHERE digest = $2 AND conn = $1 AND result AND size = $3 AND brought IN ('due', 'refused') RETURNING task::text
+
+-- name: left_again
+WITH named AS (
+    INSERT INTO hub_blobs (conn, name) VALUES ($1, $2) ON CONFLICT (conn) DO UPDATE SET name = excluded.name WHERE hub_blobs.name <> excluded.name RETURNING conn
+)
+UPDATE blob_uses SET brought = 'due' WHERE conn IN (SELECT conn FROM named) AND brought = 'held'
+
+-- name: left_revoked
+UPDATE blob_uses SET brought = 'refused', again = 'infinity' WHERE conn = $1 AND brought IN ('due', 'refused')
 
 -- name: left_held
 SELECT task::text FROM blob_uses WHERE task = ANY ($1::uuid[]) AND result AND brought = 'held'
