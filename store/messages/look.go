@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
@@ -39,8 +38,7 @@ func (t Terms) list() (sql, by string, err error) {
 	where := "m.workspace = $1"
 	switch column {
 	case "":
-	case "words":
-		where += " AND to_tsvector('simple', m.payload) @@ websearch_to_tsquery('simple', $4)"
+	case "words": // see search
 	case "correlation":
 		where += " AND m.correlation = $4 AND m.correlation <> ''"
 	default:
@@ -68,7 +66,7 @@ func (l *Log) List(ctx context.Context, workspace string, t Terms) (list []Messa
 		args = append(args, by)
 	}
 	if t.Words != "" {
-		return l.search(ctx, sql, args)
+		return l.search(ctx, t, args)
 	}
 	err = l.db.ReadIn(ctx, "listing messages", workspace, func(ctx context.Context, tx *store.Tx) error {
 		list, err = read(tx.Query(ctx, sql, args...))
@@ -77,12 +75,34 @@ func (l *Log) List(ctx context.Context, workspace string, t Terms) (list []Messa
 	return list, err
 }
 
-// search looks for words by their index, which can be used only where the database does not look at the workspace first.
-func (l *Log) search(ctx context.Context, sql string, args []any) (list []Message, err error) {
+// nearBy is how many messages are looked through without the index of words, which does not know the newest.
+const nearBy = 2000
+
+const (
+	hasWords = `to_tsvector('simple', m.payload) @@ websearch_to_tsquery('simple', $4)`
+	near     = `SELECT ` + columns + `, false FROM (SELECT * FROM messages WHERE workspace = $1 AND seq %[1]s $2 ORDER BY seq %[2]s LIMIT %[3]d) AS m WHERE ` + hasWords + ` ORDER BY m.seq %[2]s LIMIT $3`
+	byWords  = `WITH m AS MATERIALIZED (SELECT * FROM messages m WHERE ` + hasWords + `) SELECT ` + columns + `, false FROM m WHERE m.workspace = $1 AND m.seq %[1]s $2 ORDER BY m.seq %[2]s LIMIT $3`
+)
+
+// search looks for words in what is next, and then by their index, which can be used only where the database does not look at
+// the workspace first, and in no order.
+func (l *Log) search(ctx context.Context, t Terms, args []any) (list []Message, err error) {
+	way := []any{"<", "DESC", nearBy}
+	if t.Rising {
+		way = []any{">", "ASC", nearBy}
+	}
 	soon, done := context.WithTimeout(ctx, grepTime)
 	defer done()
-	err = l.db.Read(soon, "looking for words in messages", func(ctx context.Context, c *pgxpool.Conn) error {
-		list, err = read(c.Query(ctx, sql, args...))
+	err = l.db.ReadIn(soon, "looking for words in messages", "", func(ctx context.Context, tx *store.Tx) error {
+		if list, err = read(tx.Query(ctx, fmt.Sprintf(near, way...), args...)); err != nil || len(list) == t.Limit {
+			return err
+		}
+		for _, set := range []string{`SET LOCAL enable_bitmapscan = on`, `SET LOCAL enable_indexscan = off`} {
+			if _, err := tx.Exec(ctx, set); err != nil {
+				return err
+			}
+		}
+		list, err = read(tx.Query(ctx, fmt.Sprintf(byWords, way[:2]...), args...))
 		return err
 	})
 	if err != nil && soon.Err() != nil && ctx.Err() == nil {
