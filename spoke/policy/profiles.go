@@ -30,7 +30,7 @@ limit_patterns: ["(?i)(usage|rate) limit"]
 #   npm install --global @google/gemini-cli
 # Log in as the user that agents run as, or let an order bring a key of its own.
 runtime: acp
-command: [gemini, --experimental-acp]
+command: [gemini, --acp]
 ` + codingPreset + `environment: [GEMINI_API_KEY]
 account: gemini
 limit_patterns: ["(?i)quota exceeded", "(?i)rate limit"]
