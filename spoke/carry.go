@@ -28,7 +28,7 @@ func (s *Spoke) openTransfers(ctx context.Context) {
 	} else {
 		s.Policy.Fetches()
 	}
-	s.transfers = &transfer.Transfers{Blobs: s.Blobs, Source: carried{&transfer.Rows{Backlog: s.backlog, Hubs: s.board.Holders, Ended: s.sayLost(ctx)}, s}, Dial: s.board.Blobs, Log: s.Log}
+	s.transfers = &transfer.Transfers{Blobs: s.Blobs, Source: carried{&transfer.Rows{Backlog: s.backlog, Hubs: s.board.Holders, Ended: s.sayLost(ctx)}, s}, Dial: s.board.Blobs, Room: s.hasRoomFor, Log: s.Log}
 }
 
 // sayLost says which tasks have ended as their inputs do not come.

@@ -58,6 +58,14 @@ func short(dir string, reserve Room) string {
 // lacksRoom says what the disk lacks now by the policy in force; "" = nothing.
 func (s *Spoke) lacksRoom() string { return short(s.Dir, Reserve(s.Policy.Now())) }
 
+// hasRoomFor reports whether the disk keeps its reserve with so many bytes more. A disk that cannot be looked at shows what it lacks when it is
+// written to.
+func (s *Spoke) hasRoomFor(size int64) bool {
+	free, err := Free(s.Dir)
+	free.Bytes -= size
+	return err != nil || Reserve(s.Policy.Now()).Lack(free) == ""
+}
+
 // hasRoom reports whether something new may be started, and says when that changes, to the
 // hubs, too. Only the goroutine that claims may call it.
 func (s *Spoke) hasRoom(ctx context.Context) bool {

@@ -49,6 +49,9 @@ type Transfers struct {
 	Dial   func(ctx context.Context, conn string) (*transport.BlobConn, error) // a new connection for blobs
 	Log    *slog.Logger
 
+	// Room reports whether the disk has room for so many bytes more. What is fetched waits where it has not; nil = it has.
+	Room func(size int64) bool
+
 	Idle     time.Duration // how long a connection stays open that nothing needs; default 10 s
 	Patience time.Duration // how long an answer of a hub may take; default 30 s
 	Longest  time.Duration // between two tries; default 15 s
@@ -178,11 +181,24 @@ func (t *Transfers) drop(list []Blob) (of map[string]int) {
 
 // ready are those of list that are not under way and whose time has come, and next is when that of another one comes. The caller holds mu.
 func (t *Transfers) ready(list []Blob, now time.Time) (ready []Blob, next time.Time) {
+	var coming int64 // of what is being fetched: it may all be still to come
+	for _, b := range list {
+		if t.works[b.key()] != nil && !b.Put {
+			coming += b.Size
+		}
+	}
 	for _, b := range list {
 		switch tried := t.tries[b.key()]; {
 		case t.works[b.key()] != nil:
+		case !b.Put && t.Room != nil && !t.Room(coming+b.Size):
+			if later := now.Add(t.longest()); next.IsZero() || later.Before(next) {
+				next = later
+			}
 		case tried == nil || !now.Before(tried.after):
 			ready = append(ready, b)
+			if !b.Put {
+				coming += b.Size
+			}
 		case next.IsZero() || tried.after.Before(next):
 			next = tried.after
 		}

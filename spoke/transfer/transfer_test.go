@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +179,28 @@ func TestWhatCannotGoOnHoldsNoPlace(t *testing.T) {
 
 	hubs.want(list[6:]...) // its hub has heard of them
 	s.await(list[6:]...)
+}
+
+// Inputs that would take the room that is to stay free on the disk wait for it; all that is fetched at once counts, and what is brought needs none.
+func TestInputsWaitForRoomOnTheDisk(t *testing.T) {
+	t.Parallel()
+	table := newTable()
+	h := newHub(t, table)
+	var room atomic.Int64
+	room.Store(1500)
+	s := newSpoke(t, table, map[string]*hubRoom{"attic": h}, func(s *transfer.Transfers) { s.Room = func(size int64) bool { return size <= room.Load() } })
+	large := transfer.Blob{Conn: "attic", Digest: write(t, h.blobs, 1, 2000), Size: 2000}
+	small := transfer.Blob{Conn: "attic", Digest: write(t, h.blobs, 2, 1000), Size: 1000}
+	put := transfer.Blob{Conn: "attic", Digest: write(t, s.blobs, 3, 2000), Size: 2000, Put: true}
+
+	s.carry(large, small, put)
+
+	s.await(small, put)
+	done, failed := s.table.ended(large)
+	require.NoError(t, failed)
+	require.False(t, done)
+	room.Store(2000)
+	s.await(large)
 }
 
 // A peer that is cut loses the connection for blobs at once, and goes on when it is admitted again.
