@@ -21,7 +21,7 @@ func TestTransitionTable(t *testing.T) {
 		ByQuestion: "running>awaiting_input", ByAnswer: "awaiting_input>running awaiting_input>queued",
 		ByPause: "queued>paused running>paused", ByResume: "paused>queued paused>running",
 		ByBlock:   "queued>blocked claimed>blocked awaiting_input>blocked",
-		ByUnblock: "blocked>queued", ByDelivery: "running>in_review", ByDone: "claimed>completed running>completed",
+		ByUnblock: "blocked>queued", ByDelivery: "queued>in_review claimed>in_review running>in_review", ByDone: "claimed>completed running>completed",
 		ByOperator: "queued>completed claimed>completed awaiting_input>completed paused>completed blocked>completed",
 		ByRelease:  "claimed>queued running>queued",
 		ByChanges:  "in_review>running in_review>queued", ByApproval: "in_review>approved",

@@ -34,6 +34,7 @@ func examples() map[Kind]Body {
 		EndedKind:        &Ended{Task: task, Attempt: 2, Outcome: AttemptFailed, State: Queued, Reason: ExecutorDied, Exit: exit, At: 1},
 		KilledKind:       &Killed{Task: task, State: Cancelled, Reason: KillRequested, Reaped: reaped, Survivors: reaped, At: 1},
 		PauseKind:        &Pause{Task: task, Number: 7, Paused: true, Reason: "why"},
+		ReviewKind:       &Review{Task: task, Attempt: 2, Verdict: RequestChanges, Message: "name it better", By: "uid:1"},
 		AnswerKind:       &Answer{Task: task, Question: task, Answer: "allow", By: "uid:1", Reason: "why"},
 		AskedKind:        &Question{Task: task, Attempt: 1, Question: task, Text: "may I?", Options: []string{"allow", "deny"}, Default: "deny", Data: "more", At: 1, Deadline: 2},
 		AnsweredKind:     &Answered{Task: task, State: Running, Question: task, Outcome: QuestionAnswered, Answer: "allow", By: "uid:1", Reason: "why", At: 1},

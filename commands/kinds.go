@@ -12,6 +12,7 @@ const (
 	KillKind   Kind = "agent.kill"
 	AnswerKind Kind = "agent.answer"
 	PauseKind  Kind = "agent.pause"
+	ReviewKind Kind = "agent.review"
 
 	AcceptedKind Kind = "agent.accepted"
 	RefusedKind  Kind = "agent.refused"
@@ -46,6 +47,7 @@ var kinds = map[Kind]struct {
 	KillKind:   {signing.Command, QueueControl, func() Body { return &Kill{} }},
 	AnswerKind: {signing.Command, QueueControl, func() Body { return &Answer{} }},
 	PauseKind:  {signing.Command, QueueControl, func() Body { return &Pause{} }},
+	ReviewKind: {signing.Command, QueueControl, func() Body { return &Review{} }},
 
 	AcceptedKind: {signing.Receipt, QueueEvents, func() Body { return &Accepted{} }},
 	RefusedKind:  {signing.Receipt, QueueEvents, func() Body { return &RefusedBody{} }},

@@ -221,8 +221,8 @@ func (b *TaskState) Validate() error {
 
 // Validate checks b.
 func (b *Result) Validate() error {
-	if !b.State.Terminal() {
-		return Refuse(Validation, "a result names a terminal state, not %q", Clip(string(b.State)))
+	if !b.State.Terminal() && !b.Delivered() {
+		return Refuse(Validation, "a result names a terminal state, or in_review, not %q", Clip(string(b.State)))
 	}
 	if err := checkGaps(slices.Concat(b.Stdout.Gaps, b.Stderr.Gaps)); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"regexp"
 )
 
-// Result says how a task ended.
+// Result says how a task ended, or what an attempt has delivered for review.
 type Result struct {
 	Task      string    `json:"task"`
 	State     State     `json:"state"`
@@ -137,6 +137,8 @@ func (b *Result) Sentence() string {
 	switch {
 	case b.State == Completed:
 		return "completed"
+	case b.Delivered():
+		return string(InReview)
 	case b.State == Cancelled && b.Reason == CancelRequested:
 		return "cancelled"
 	case b.Reason == KillRequested:

@@ -91,8 +91,8 @@ var Transitions = slices.Concat(
 	moves(ByResume, Running, Paused),
 	moves(ByBlock, Blocked, Queued, Claimed, AwaitingInput),
 	moves(ByUnblock, Queued, Blocked),
-	moves(ByDelivery, InReview, Running),
-	moves(ByDone, Completed, Claimed, Running), // a card's worker proves with its result that it had started
+	moves(ByDelivery, InReview, Queued, Claimed, Running), // while an attempt holds a task its row says queued
+	moves(ByDone, Completed, Claimed, Running),            // a card's worker proves with its result that it had started
 	moves(ByOperator, Completed, Queued, Claimed, AwaitingInput, Paused, Blocked),
 	moves(ByRelease, Queued, Claimed, Running),
 	moves(ByChanges, Running, InReview),

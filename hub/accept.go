@@ -38,7 +38,7 @@ type SpawnRequest struct {
 func (r SpawnRequest) Revealed() api.NewTask {
 	s := r.Spawn
 	v := api.NewTask{ID: r.ID, IdempotencyKey: r.IdempotencyKey, Spoke: r.Spoke, Any: r.Any, Title: s.Title, Runtime: api.NewTaskRuntime(s.Runtime), Argv: s.Argv, Dir: s.Dir,
-		Capabilities: s.Capabilities, Priority: s.Priority, TimeoutMS: s.TimeoutMS, EstimateMS: s.EstimateMS, MaxRetries: s.MaxRetries, BackoffMS: s.BackoffMS, OnLoss: api.NewTaskOnLoss(s.OnLoss), ExpiresInMS: r.ExpiresInMS, Labels: api.Labels(r.Labels)}
+		Capabilities: s.Capabilities, Priority: s.Priority, TimeoutMS: s.TimeoutMS, EstimateMS: s.EstimateMS, Review: s.Review, MaxRetries: s.MaxRetries, BackoffMS: s.BackoffMS, OnLoss: api.NewTaskOnLoss(s.OnLoss), ExpiresInMS: r.ExpiresInMS, Labels: api.Labels(r.Labels)}
 	values := r.Values
 	next := func() (value string) {
 		if len(values) > 0 {
@@ -64,7 +64,7 @@ func (r SpawnRequest) Revealed() api.NewTask {
 // RequestOf is what was sent.
 func RequestOf(v api.NewTask) SpawnRequest {
 	r := SpawnRequest{ID: v.ID, Spoke: v.Spoke, Any: v.Any, ExpiresInMS: v.ExpiresInMS, IdempotencyKey: v.IdempotencyKey, Labels: commands.Labels(v.Labels), Spawn: commands.Spawn{Title: v.Title, Runtime: string(v.Runtime), Argv: v.Argv, Dir: v.Dir,
-		Capabilities: v.Capabilities, Priority: v.Priority, TimeoutMS: v.TimeoutMS, EstimateMS: v.EstimateMS, MaxRetries: v.MaxRetries, BackoffMS: v.BackoffMS, OnLoss: string(v.OnLoss)}}
+		Capabilities: v.Capabilities, Priority: v.Priority, TimeoutMS: v.TimeoutMS, EstimateMS: v.EstimateMS, Review: v.Review, MaxRetries: v.MaxRetries, BackoffMS: v.BackoffMS, OnLoss: string(v.OnLoss)}}
 	for _, e := range v.Env {
 		r.Spawn.Env, r.Values = append(r.Spawn.Env, commands.EnvVar{Name: e.Name, As: string(e.As)}), append(r.Values, commands.NewSecret(e.Value))
 	}
@@ -264,6 +264,8 @@ var brings = []bring{
 		"the host of a spoke allows them with inline_files: true in its policy.yaml, from the version on that knows this"},
 	{commands.InputsTaken, func(s *commands.Spawn) bool { return len(s.Inputs) > 0 }, "no inputs of an order",
 		"the host of a spoke allows inputs with max_input_bytes in its policy.yaml, from the version on that fetches them"},
+	{commands.ReviewTaken, func(s *commands.Spawn) bool { return s.Review }, "no order whose work is reviewed",
+		"it does from the version on that knows this"},
 }
 
 // takes refuses what a spoke is known not to take: one of an older version cannot even read the order, and

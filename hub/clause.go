@@ -80,7 +80,7 @@ func (v AgentView) by() string {
 func (v AgentView) word() string {
 	r, _ := commands.ReadResult(v.Result)
 	switch said := r.Reported; {
-	case said == nil:
+	case said == nil, r.Delivered() && !v.Reviewed():
 		return ""
 	case said.NoRetry():
 		return strings.TrimSuffix("; it said that it has failed and a retry is of no use: "+commands.OneLine(said.Text), ": ")

@@ -46,7 +46,7 @@ func (h *Hub) sayMoved(ctx context.Context, batch []*store.Incoming) {
 		switch b, refusal := m.Body.(*commands.RefusedBody); {
 		case refusal && !other:
 			h.sayRefusal(ctx, m, b, spoke)
-		case refusal && (question == commands.KillKind || question == commands.AnswerKind || question == commands.PauseKind):
+		case refusal && (question == commands.KillKind || question == commands.AnswerKind || question == commands.PauseKind || question == commands.ReviewKind):
 			h.Log.InfoContext(ctx, "order refused", "kind", question, "id", b.Task, "connection", spoke, "code", b.Code)
 		case !other:
 			h.sayReport(ctx, m, spoke)
@@ -79,6 +79,8 @@ func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
 	case *commands.TaskState:
 		about := []any{"id", b.Task, "connection", spoke, "attempt", b.Attempt, "state", b.State}
 		switch {
+		case b.State == commands.InReview, b.State == commands.Approved, b.Reason == commands.MergeConflict:
+			h.Log.InfoContext(ctx, "agent reviewed", about...)
 		case b.State == commands.Paused:
 			h.Log.InfoContext(ctx, "agent paused", about...)
 		case b.Reason == commands.CancelRequested:
@@ -89,6 +91,10 @@ func (h *Hub) sayReport(ctx context.Context, m *store.Incoming, spoke string) {
 	case *commands.Answered:
 		h.Log.InfoContext(ctx, "question closed", "id", b.Task, "connection", spoke, "question", commands.ShortID(b.Question), "outcome", b.Outcome)
 	case *commands.Result:
+		if b.Delivered() {
+			h.Log.InfoContext(ctx, "agent waits for its review", "id", b.Task, "connection", spoke, "attempt", b.Attempt)
+			return
+		}
 		h.sayResult(ctx, b, spoke)
 	}
 }

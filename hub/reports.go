@@ -32,7 +32,7 @@ func (h *Hub) elsewhere(s *commands.Spawn, r store.Refusal) []store.Candidate {
 // moved wakes who waits for the tasks of a batch, and logs what became of them.
 func (h *Hub) moved(ctx context.Context, batch []*store.Incoming) {
 	for _, m := range batch {
-		if r, ok := m.Body.(*commands.Result); ok && acted(m) {
+		if r, ok := m.Body.(*commands.Result); ok && acted(m) && !r.Delivered() {
 			h.Counters.Result(string(r.State), r.Reason == commands.RetriesExhausted)
 		}
 		if a, ok := m.Body.(*commands.Answered); ok && m.Code == "" {

@@ -49,7 +49,7 @@ func (v AgentView) Sentence() string {
 		}
 		return "was refused " + strings.Join(list, ", ")
 	}
-	if r, ok := commands.ReadResult(v.Result); ok {
+	if r, ok := commands.ReadResult(v.Result); ok && !r.Delivered() {
 		if r.Summary == string(v.State) {
 			return r.Summary
 		}
@@ -62,6 +62,11 @@ func (v AgentView) Sentence() string {
 		return fmt.Sprintf("%s (%s)", v.State, v.Reason)
 	}
 	return string(v.State)
+}
+
+// Reviewed reports whether what an agent has delivered waits for its review, or its merge.
+func (v AgentView) Reviewed() bool {
+	return v.State == commands.InReview || v.State == commands.Approved
 }
 
 // givenUp says of an agent that its spoke had accepted what is not known of it, where the hub waits for no result any more; "" where it does, or has

@@ -23,7 +23,7 @@ func (h *Hub) Work(ctx context.Context, text string) (b commands.Bundle, bytes i
 	}
 	r, ok := commands.ReadResult(a.Result)
 	switch {
-	case !a.State.Terminal():
+	case !a.State.Terminal() && !a.Reviewed():
 		return b, nil, commands.Refuse(commands.NoResult, "agent %s has no result yet: it is %s", commands.ShortID(a.Task), a.State)
 	case !ok || r.Bundle == nil:
 		return b, nil, commands.Refuse(commands.NotFound, "agent %s has left no commits", commands.ShortID(a.Task)).

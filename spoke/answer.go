@@ -40,6 +40,8 @@ func news(m backlog.Moved) commands.Body {
 		return m.Answered
 	case m.State.Terminal():
 		return m.Result()
+	case m.Delivers() != nil:
+		return m.Result()
 	case m.Start != nil:
 		return &commands.Started{Task: m.Task, Attempt: m.Attempt, Pid: m.Start.Pid, Policy: m.Start.Policy, Isolation: m.Start.Isolation, At: m.At}
 	case m.End != nil:

@@ -169,16 +169,18 @@ func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) err
 	return nil
 }
 
-// giveCheckpoint makes the copy of an attempt its agent's own.
+// giveCheckpoint makes the copy of an attempt, and what its review says, its agent's own.
 func giveCheckpoint(r *run) error {
 	if r.user.ID == 0 {
 		return nil
 	}
-	err := os.Lchown(filepath.Join(r.own().Door, checkpointFile), int(r.user.ID), int(r.user.ID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for _, name := range []string{checkpointFile, reworkFile} {
+		err := os.Lchown(filepath.Join(r.own().Door, name), int(r.user.ID), int(r.user.ID))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func readCheckpoint(path, digest string) ([]byte, error) {

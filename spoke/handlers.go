@@ -17,7 +17,7 @@ import (
 // handlers say what the messages of hubs mean to a spoke.
 func (s *Spoke) handlers() []federation.Handler {
 	return []federation.Handler{{
-		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.AnswerKind, commands.PauseKind, commands.StatusKind},
+		Kinds: []commands.Kind{commands.SpawnKind, commands.KillKind, commands.AnswerKind, commands.PauseKind, commands.ReviewKind, commands.StatusKind},
 		Judge: s.judge, Taken: s.taken,
 		Take: func(ctx context.Context, tx *store.Tx, from store.Standing, batch []*store.Incoming) error {
 			return Take(ctx, s.backlog, tx, from, batch)
@@ -44,6 +44,9 @@ func (s *Spoke) judge(ctx context.Context, m *store.Incoming) *commands.Refused 
 	}
 	if status, ok := m.Body.(*commands.Status); ok {
 		m.Reasons, m.Left = s.reasons(ctx, m.Conn, status.Task)
+	}
+	if v, ok := m.Body.(*commands.Review); ok && v.Reworks() {
+		return s.judgeRework(ctx, m, v.Task)
 	}
 	spawn, ok := m.Body.(*commands.Spawn)
 	if !ok {
@@ -154,6 +157,8 @@ func Take(ctx context.Context, b *backlog.Backlog, tx *store.Tx, from store.Stan
 			err = t.pause(ctx, m, body)
 		case *commands.Answer:
 			err = t.answer(ctx, m, body)
+		case *commands.Review:
+			err = t.review(ctx, m, body)
 		case *commands.Status:
 			err = t.status(ctx, m, body)
 		}
@@ -234,13 +239,13 @@ func asked(m *store.Incoming) backlog.Asked {
 	return backlog.Asked{Command: m.Header.ID, Digest: m.Header.Body.SHA256}
 }
 
-// holdKills holds the tasks of several kills, pauses and answers at once, so that none is waited for
+// holdKills holds the tasks of several kills, pauses, answers and reviews at once, so that none is waited for
 // while another one is held.
 func (t taking) holdKills(ctx context.Context, conn string, batch []*store.Incoming) error {
 	var tasks []string
 	for _, m := range batch {
 		switch b := m.Body.(type) {
-		case *commands.Kill, *commands.Answer, *commands.Pause:
+		case *commands.Kill, *commands.Answer, *commands.Pause, *commands.Review:
 			tasks = append(tasks, b.TaskID())
 		}
 	}

@@ -136,9 +136,14 @@ func (s *Spoke) retire(ctx context.Context, unsent map[string]bool) {
 	if err != nil {
 		s.Log.WarnContext(ctx, "looking for what hubs hold; working trees stay", "err", err)
 	}
+	open, err := s.backlog.Open(ctx, s.withRepos())
+	if err != nil {
+		s.Log.WarnContext(ctx, "looking for tasks that are not over; working trees stay", "err", err)
+		open = s.withRepos()
+	}
 	for _, dir := range dirs {
 		task := filepath.Base(filepath.Dir(dir))
-		if err := s.retireAttempt(ctx, dir, unsent[task] || s.keepsTree(dir, slices.Contains(held, task))); err != nil {
+		if err := s.retireAttempt(ctx, dir, unsent[task] || s.keepsTree(dir, slices.Contains(held, task) && !slices.Contains(open, task))); err != nil {
 			failed[dir] = err
 		}
 	}

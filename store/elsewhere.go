@@ -89,6 +89,9 @@ func MoveMirrors(elsewhere func(*commands.Spawn, Refusal) []Candidate) func(cont
 		if err := keepKills(ctx, tx, from, batch); err != nil {
 			return err
 		}
+		if err := keepReviews(ctx, tx, from, batch); err != nil {
+			return err
+		}
 		if err := keepWork(ctx, tx, from, batch); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ type GrantTerms struct {
 // What may run is narrowed by the spoke's own policy.
 func FullGrant() GrantTerms {
 	return GrantTerms{
-		Kinds:    []string{string(commands.SpawnKind), string(commands.StatusKind), string(commands.KillKind), string(commands.AnswerKind), string(commands.PauseKind)},
+		Kinds:    []string{string(commands.SpawnKind), string(commands.StatusKind), string(commands.KillKind), string(commands.AnswerKind), string(commands.PauseKind), string(commands.ReviewKind)},
 		Runtimes: []string{commands.RuntimeExec, commands.RuntimeNoop},
 		Weight:   1,
 	}

@@ -419,6 +419,14 @@ var writing = map[string]func(s scene) storetest.Act{
 			return nil, err
 		}
 	},
+	"DB.OrderReview": func(s scene) storetest.Act {
+		task := s.ordered()
+		require.NoError(s, s.Exec(`UPDATE mirrors SET state = 'in_review', attempt = 1 WHERE task = $1`, task))
+		return func(ctx context.Context, s *storetest.Side) (any, error) {
+			_, _, err := s.DB.OrderReview(ctx, commands.Review{Task: task, Attempt: 1, Verdict: commands.Approve, By: "test"})
+			return nil, err
+		}
+	},
 	"DB.Archive": func(s scene) storetest.Act {
 		task := s.archivable()
 		return func(ctx context.Context, s *storetest.Side) (any, error) {

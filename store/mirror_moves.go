@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -17,27 +18,28 @@ import (
 // A fold is what all reports about one task in a batch add up to: reports may
 // come in any order, so each part keeps the newest by sequence.
 type fold struct {
-	message  *Incoming // one of the fold, for the audit
-	all      []*Incoming
-	conn     string
-	task     string // "" in a refusal of a body that could not be read
-	command  string
-	digest   string
-	seq      int64
-	state    commands.State
-	reason   commands.Reason
-	attempt  int
-	refusal  *commands.RefusedBody
-	result   *commands.Result
-	final    []byte // digest of what the refusal or result says of the end; nil = neither
-	accepted bool
-	saidAt   said
-	ends     []*commands.Ended // of attempts
-	next     int64             // when the attempt after attempt follows, as said since its end, in ms since 1970; 0 = nothing was
-	policy   string            // of the newest report that names one
-	confined string            // isolation of the newest report that names one
-	stands   commands.State    // as the newest report says that is a word on a pause; "" = none is
-	standsAt int64             // number of that report
+	message   *Incoming // one of the fold, for the audit
+	all       []*Incoming
+	conn      string
+	task      string // "" in a refusal of a body that could not be read
+	command   string
+	digest    string
+	seq       int64
+	state     commands.State
+	reason    commands.Reason
+	attempt   int
+	refusal   *commands.RefusedBody
+	result    *commands.Result
+	delivered *commands.Result // the newest that was, for review
+	final     []byte           // digest of what the refusal or result says of the end; nil = neither
+	accepted  bool
+	saidAt    said
+	ends      []*commands.Ended // of attempts
+	next      int64             // when the attempt after attempt follows, as said since its end, in ms since 1970; 0 = nothing was
+	policy    string            // of the newest report that names one
+	confined  string            // isolation of the newest report that names one
+	stands    commands.State    // as the newest report says that is a word on a pause; "" = none is
+	standsAt  int64             // number of that report
 }
 
 // said is when the sender says that something happened, in ms since 1970; 0 = it
@@ -122,12 +124,27 @@ func (f *folds) add(m *Incoming) {
 		x.set(newest, state, reason, 0)
 		x.saidAt.ended = m.Header.Iat
 	case *commands.Result:
+		if b.Delivered() {
+			x.decided(newest, b.Policy)
+			x.isolated(newest, b.Isolation)
+			x.deliver(newest, b)
+			return
+		}
 		x.decided(newest, b.Policy)
 		x.isolated(newest, b.Isolation)
 		x.result = b
 		x.state, x.reason, x.attempt = b.State, b.Reason, b.Attempt
 		x.saidAt.started, x.saidAt.ended = earliest(x.saidAt.started, b.StartedAt), b.EndedAt
 	}
+}
+
+// deliver takes what an attempt has delivered for review.
+func (x *fold) deliver(newest bool, b *commands.Result) {
+	if x.delivered == nil || b.Attempt >= x.delivered.Attempt {
+		x.delivered = b
+	}
+	x.saidAt.started = earliest(x.saidAt.started, b.StartedAt)
+	x.set(newest, b.State, b.Reason, b.Attempt)
 }
 
 // stand takes what m says of whether the agent stands still. What it has asked, and what became of that, says nothing of a pause: of an
@@ -150,6 +167,9 @@ func (x *fold) stand(m *Incoming) {
 // isFinal reports whether m says how a task ended at its spoke. Of each task one
 // message does.
 func (m *Incoming) isFinal() bool {
+	if r, ok := m.Body.(*commands.Result); ok && r.Delivered() {
+		return false
+	}
 	kind := m.Body.Kind()
 	return (kind == commands.ResultKind || kind == commands.RefusedKind) && !m.Unread
 }
@@ -209,7 +229,7 @@ func refusedState(code commands.Code) (commands.State, commands.Reason) {
 
 // maxAnswers bounds the messages about one command that are acted on, but for its first end. Of an honest spoke there are some
 // 1,700 at most: two of each of 301 attempts (the first, and 100 each after failures, losses and limits of its account), two of each of 100
-// pauses, 100 of words about pauses that change nothing, 400 that its agent asks, as many of what became of these, that it was accepted, and its end. Besides, each time that the clock of its host is set back while it waits for its next attempt.
+// pauses, 100 of words about pauses that change nothing, 400 that its agent asks, as many of what became of these, four of each of 20 reviews, that it was accepted, and its end. Besides, each time that the clock of its host is set back while it waits for its next attempt.
 const maxAnswers = 2000
 
 func foldAll(batch []*Incoming) *folds {
@@ -233,7 +253,7 @@ const moveMirrors = `
 			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, next, stands, n)
 	), old AS (
 		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
-			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result IS NOT NULL) AS forward,
+			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result->>'state' <> 'in_review') AS forward,
 			u.state IS DISTINCT FROM m.state::text AS news,
 			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.next, u.stands,
 			CASE WHEN u.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || coalesce((
@@ -250,7 +270,7 @@ const moveMirrors = `
 				WHEN o.forward AND m.reason = 'cancel_requested' AND NOT is_terminal(o.state::task_state) THEN m.reason WHEN o.forward THEN o.reason ELSE m.reason END,
 			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
-			result = CASE WHEN o.forward AND o.result IS NOT NULL THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,
+			result = CASE WHEN o.result IS NOT NULL AND (o.forward OR NOT o.over AND o.result->>'state' = 'in_review' AND coalesce((m.result->>'attempt')::int, 0) < (o.result->>'attempt')::int) THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,
 			final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
 			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
@@ -432,7 +452,7 @@ func (f *folds) columns() foldColumns {
 		}
 		c.ends, c.next = append(c.ends, ends), append(c.next, x.next)
 		c.stands = append(c.stands, string(x.stands))
-		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, x.result), append(c.final, x.final)
+		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, cmp.Or(x.result, x.delivered)), append(c.final, x.final)
 	}
 	return c
 }

@@ -40,6 +40,7 @@ type Mirror struct {
 	Kill        json.RawMessage `json:"kill,omitempty"`         // the order that the result names, or the first kill, or the first cancel; none where the host's own word was it
 	RefusedKill json.RawMessage `json:"refused_kill,omitempty"` // the newest order to end it, where its spoke has refused that
 	Pause       json.RawMessage `json:"pause,omitempty"`        // the last order to stand still or to go on, an [OrderedPause]; of a host its own word, too
+	Review      json.RawMessage `json:"review,omitempty"`       // the last word on what it has delivered, an [OrderedReview]; of a host as that took it
 	Policy      string          `json:"policy,omitempty"`       // version of the spoke's policy that decided last
 	Isolation   string          `json:"isolation,omitempty"`    // what the last agent was confined by, as its spoke says, one of [commands.IsolationLevels]
 	ExpiresAt   time.Time       `json:"expires_at"`
@@ -96,7 +97,7 @@ const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title
 	m.command::text, m.spec - 'sealed', m.labels, m.result,
 	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1),
 		jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused") && !exists(@.cancel))'), jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused"))')) END,
-	CASE WHEN m.kill->-1->>'state' = 'refused' THEN m.kill->-1 END, m.pause, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
+	CASE WHEN m.kill->-1->>'state' = 'refused' THEN m.kill->-1 END, m.pause, m.review, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,
 	coalesce(m.accepted_said, m.accepted_at), coalesce(m.started_said, m.started_at), coalesce(m.ended_said, m.ended_at),
 	CASE WHEN m.accepted_said IS NOT NULL THEN m.accepted_at END, CASE WHEN m.started_said IS NOT NULL THEN m.started_at END, CASE WHEN m.ended_said IS NOT NULL THEN m.ended_at END, m.archived_at,
 	` + unheardHere + ` AND NOT has_ended(c.state)`

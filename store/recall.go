@@ -115,7 +115,7 @@ func (db *DB) saidSince(ctx context.Context, conn string, from int64) (*commands
 			coalesce((m.result->'exit'->>'code')::int, -1), coalesce((extract(epoch FROM coalesce(m.ended_said, m.ended_at)) * 1000)::bigint, 0), o.id IS NOT NULL,
 			over.it, greatest(0, (m.pause->>'number')::bigint - CASE m.pause->>'state' WHEN $3 THEN 2 ELSE 0 END)
 		FROM mirrors m LEFT JOIN outbox o ON o.id = m.command AND o.exp > clock_timestamp() AND NOT (SELECT c.numbers @> o.seq FROM confirmed c WHERE c.conn = o.conn),
-			LATERAL (SELECT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', m.attempt)) AS it) AS over
+			LATERAL (SELECT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', m.attempt)) OR NOT is_terminal(m.state) AND coalesce((m.result->>'attempt')::int = m.attempt, false) AS it) AS over
 		WHERE m.task = ANY ($2::uuid[]) AND m.conn = $1 ORDER BY m.task`, conn, tasks, PauseSent)
 	if err != nil {
 		return nil, fmt.Errorf("reading the standing of the peer's tasks: %w", err)

@@ -18,7 +18,7 @@ func askedOf(spec json.RawMessage) (list pairs) {
 		demands = append(demands, "isolation "+level)
 	}
 	for _, c := range s.Capabilities {
-		if _, ok := commands.IsolationBy(c); !ok && c != commands.InlineFiles && c != commands.InputsTaken { // what it brings is said below
+		if _, ok := commands.IsolationBy(c); !ok && c != commands.InlineFiles && c != commands.InputsTaken && c != commands.ReviewTaken { // what it brings is said below
 			demands = append(demands, "capability "+c)
 		}
 	}

@@ -28,6 +28,7 @@ var commandWords = map[string]string{
 	string(commands.KillKind):   "the order to end it",
 	string(commands.PauseKind):  "the order to pause it or to let it go on",
 	string(commands.AnswerKind): "the answer to its question",
+	string(commands.ReviewKind): "the review of what it has delivered",
 	string(commands.StatusKind): "to say how it stands",
 }
 

@@ -123,6 +123,7 @@ func (f *spawnFlags) fields(fl *pflag.FlagSet) {
 	fl.Var(&f.backoff, "backoff", backoffHelp)
 	fl.StringVar(&s.OnLoss, "on-loss", commands.LossFails, "an agent that ran and was lost does `WHAT`: fail, or rerun (once, even without a retry)")
 	fl.Var(&f.timeout, "timeout", "end the agent after this long (default: the spoke's limit)")
+	fl.BoolVar(&f.req.Spawn.Review, "review", false, "what it delivers waits for a review: see spawnmesh review --help")
 	fl.Var(&f.estimate, "estimate", "how long it is thought to take: warn long after it, then end it where it tells no progress")
 	fl.Var(&f.expires, "expires-in", "never start it later than this (default 24h, at most 7d)")
 	fl.StringVar(&f.req.IdempotencyKey, "idempotency-key", "", "a second spawn with the same `KEY` is the same spawn")

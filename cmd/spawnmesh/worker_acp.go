@@ -120,8 +120,12 @@ func (w *worker) runACP(ctx context.Context, a *acp.Adapter, f *acpFlags) (err e
 
 // prompt reads the task.
 func (w *worker) prompt(ctx context.Context, f *acpFlags) (text string, err error) {
-	file := cmp.Or(f.promptFile, w.a.getenv("SPAWNMESH_PROMPT_FILE"))
-	if text = f.prompt; text == "" {
+	file := cmp.Or(f.promptFile, w.a.getenv(runtime.PromptVariable))
+	again := w.a.getenv(runtime.ReviewVariable) != "" // what a review says is newer than what the order does
+	if again {
+		file = w.a.getenv(runtime.PromptVariable)
+	}
+	if text = f.prompt; text == "" || again {
 		text, err = w.a.readNamed(ctx, source{what: "the prompt", path: file, input: file == "", most: maxPrompt, larger: "leave more of it in files, and name them"})
 	}
 	if err == nil && text == "" {

@@ -443,6 +443,30 @@ func (e QuestionState) Valid() bool {
 	}
 }
 
+// Defines values for ReviewRequestVerdict.
+const (
+	Approve  ReviewRequestVerdict = "approve"
+	Changes  ReviewRequestVerdict = "changes"
+	Conflict ReviewRequestVerdict = "conflict"
+	Merged   ReviewRequestVerdict = "merged"
+)
+
+// Valid indicates whether the value is a known member of the ReviewRequestVerdict enum.
+func (e ReviewRequestVerdict) Valid() bool {
+	switch e {
+	case Approve:
+		return true
+	case Changes:
+		return true
+	case Conflict:
+		return true
+	case Merged:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Role.
 const (
 	FederationAdmin Role = "federation-admin"
@@ -2288,6 +2312,9 @@ type NewTask struct {
 	OnLoss   NewTaskOnLoss `json:"on_loss,omitempty,omitzero"`
 	Priority int           `json:"priority,omitempty,omitzero"`
 
+	// Review What it delivers waits for a review, and for its merge, before it has completed.
+	Review bool `json:"review,omitempty,omitzero"`
+
 	// Runtime exec starts a program; noop starts nothing.
 	Runtime NewTaskRuntime `json:"runtime"`
 
@@ -2768,6 +2795,19 @@ type RetentionList struct {
 	Items []Retention `json:"items"`
 }
 
+// ReviewRequest defines model for ReviewRequest.
+type ReviewRequest struct {
+	// Attempt Of whose work it is.
+	Attempt int `json:"attempt"`
+
+	// Message What is to be changed, for the agent; needed by changes and conflict.
+	Message string               `json:"message,omitempty,omitzero"`
+	Verdict ReviewRequestVerdict `json:"verdict"`
+}
+
+// ReviewRequestVerdict defines model for ReviewRequest.Verdict.
+type ReviewRequestVerdict string
+
 // Role viewer reads, without what agents were given and what they wrote; operator reads, orders agents and ends them;
 // worker claims tasks of a backlog and says what became of them; federation-admin admits peers, suspends them and
 // ends them; owner may do everything.
@@ -3054,6 +3094,9 @@ type Task struct {
 	// RetryOf The agent whose order was given anew with this one.
 	RetryOf string `json:"retry_of,omitempty,omitzero"`
 
+	// Review The last word on what it has delivered: `attempt`, `verdict`, `message`, by whom, when. `state` is `sent` until its spoke has it, then `taken`, or `refused` with `code` and `why`.
+	Review json.RawMessage `json:"review,omitempty,omitzero"`
+
 	// Schedule The name of the schedule that ordered it; absent: none did.
 	Schedule string `json:"schedule,omitempty,omitzero"`
 
@@ -3175,7 +3218,7 @@ type TaskResult struct {
 	// Reported What an agent has said of its own end. How it ended is what its supervisor saw.
 	Reported AgentReport `json:"reported,omitempty,omitzero"`
 
-	// ResultState not_ready: it has not ended; then only how it stands is here.
+	// ResultState not_ready: it has not ended, and waits for no review; then only how it stands is here.
 	ResultState TaskResultResultState `json:"result_state"`
 	RetriedAs   string                `json:"retried_as,omitempty,omitzero"`
 	RetryOf     string                `json:"retry_of,omitempty,omitzero"`
@@ -3187,7 +3230,7 @@ type TaskResult struct {
 	Summary string `json:"summary,omitempty,omitzero"`
 }
 
-// TaskResultResultState not_ready: it has not ended; then only how it stands is here.
+// TaskResultResultState not_ready: it has not ended, and waits for no review; then only how it stands is here.
 type TaskResultResultState string
 
 // TaskStanding defines model for TaskStanding.
@@ -3835,6 +3878,9 @@ type PauseTaskJSONRequestBody = PauseRequest
 
 // ResumeTaskJSONRequestBody defines body for ResumeTask for application/json ContentType.
 type ResumeTaskJSONRequestBody = PauseRequest
+
+// ReviewTaskJSONRequestBody defines body for ReviewTask for application/json ContentType.
+type ReviewTaskJSONRequestBody = ReviewRequest
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
@@ -4534,6 +4580,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
 	RetryTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReviewTaskWithBody Of a hub, say what came of the review of what an agent has delivered
+	//
+	// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+	// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+	// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+	ReviewTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReviewTask Of a hub, say what came of the review of what an agent has delivered
+	//
+	// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+	// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+	// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+	ReviewTask(ctx context.Context, task TaskID, body ReviewTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UnarchiveTask Of a hub, show an agent in lists again
 	//
@@ -6501,6 +6569,48 @@ func (c *Client) ResumeTask(ctx context.Context, task TaskID, body ResumeTaskJSO
 // Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
 func (c *Client) RetryTask(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRetryTaskRequest(c.Server, task)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReviewTaskWithBody Of a hub, say what came of the review of what an agent has delivered
+//
+// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+func (c *Client) ReviewTaskWithBody(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReviewTaskRequestWithBody(c.Server, task, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReviewTask Of a hub, say what came of the review of what an agent has delivered
+//
+// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+func (c *Client) ReviewTask(ctx context.Context, task TaskID, body ReviewTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReviewTaskRequest(c.Server, task, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10497,6 +10607,53 @@ func NewRetryTaskRequest(server string, task TaskID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewReviewTaskRequest calls the generic ReviewTask builder with application/json body
+func NewReviewTaskRequest(server string, task TaskID, body ReviewTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReviewTaskRequestWithBody(server, task, "application/json", bodyReader)
+}
+
+// NewReviewTaskRequestWithBody constructs an http.Request for the ReviewTask method, with any body, and a specified content type
+func NewReviewTaskRequestWithBody(server string, task TaskID, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task", task, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/review", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewUnarchiveTaskRequest constructs an http.Request for the UnarchiveTask method
 func NewUnarchiveTaskRequest(server string, task TaskID) (*http.Request, error) {
 	var err error
@@ -14463,6 +14620,28 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /tasks/{task}/retry (the `RetryTask` operationId).
 	RetryTaskWithResponse(ctx context.Context, task TaskID, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
 
+	// ReviewTaskWithBodyWithResponse Of a hub, say what came of the review of what an agent has delivered
+	//
+	// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+	// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+	// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+	ReviewTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReviewTaskResponse, error)
+
+	// ReviewTaskWithResponse Of a hub, say what came of the review of what an agent has delivered
+	//
+	// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+	// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+	// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+	ReviewTaskWithResponse(ctx context.Context, task TaskID, body ReviewTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ReviewTaskResponse, error)
+
 	// UnarchiveTaskWithResponse Of a hub, show an agent in lists again
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -17624,6 +17803,54 @@ func (r RetryTaskResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r RetryTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReviewTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *OneTask
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReviewTaskResponse) GetJSON200() *OneTask {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReviewTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReviewTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReviewTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReviewTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReviewTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21886,6 +22113,40 @@ func (c *ClientWithResponses) RetryTaskWithResponse(ctx context.Context, task Ta
 	return ParseRetryTaskResponse(rsp)
 }
 
+// ReviewTaskWithBodyWithResponse Of a hub, say what came of the review of what an agent has delivered
+//
+// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+func (c *ClientWithResponses) ReviewTaskWithBodyWithResponse(ctx context.Context, task TaskID, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReviewTaskResponse, error) {
+	rsp, err := c.ReviewTaskWithBody(ctx, task, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReviewTaskResponse(rsp)
+}
+
+// ReviewTaskWithResponse Of a hub, say what came of the review of what an agent has delivered
+//
+// The first word on an attempt counts: the same one again is a success, and another one a `CONFLICT` (409) that says what stands. It is stored at once, and told to the spoke when that is there (`review.state`: `sent`, then `taken` or
+// `refused`). Who gave the order does not review it, but an owner may (403). `approve` leads to `approved`, and where the agent has left no commits to `completed`; `changes` has the next attempt go on with `message`;
+// of what is approved `merged` says that it is where it was to go, and `conflict` that it could not be merged: then the next attempt goes on, too.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{task}/review (the `ReviewTask` operationId).
+func (c *ClientWithResponses) ReviewTaskWithResponse(ctx context.Context, task TaskID, body ReviewTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ReviewTaskResponse, error) {
+	rsp, err := c.ReviewTask(ctx, task, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReviewTaskResponse(rsp)
+}
+
 // UnarchiveTaskWithResponse Of a hub, show an agent in lists again
 //
 // Returns a wrapper object for the known response body format(s).
@@ -24917,6 +25178,39 @@ func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
 	return response, nil
 }
 
+// ParseReviewTaskResponse parses an HTTP response from a ReviewTaskWithResponse call
+func ParseReviewTaskResponse(rsp *http.Response) (*ReviewTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReviewTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest OneTask
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseUnarchiveTaskResponse parses an HTTP response from a UnarchiveTaskWithResponse call
 func ParseUnarchiveTaskResponse(rsp *http.Response) (*UnarchiveTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -27303,6 +27597,9 @@ type ServerInterface interface {
 	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
 	// (POST /tasks/{task}/retry)
 	RetryTask(w http.ResponseWriter, r *http.Request, task TaskID)
+	// ReviewTask Of a hub, say what came of the review of what an agent has delivered
+	// (POST /tasks/{task}/review)
+	ReviewTask(w http.ResponseWriter, r *http.Request, task TaskID)
 	// UnarchiveTask Of a hub, show an agent in lists again
 	// (POST /tasks/{task}/unarchive)
 	UnarchiveTask(w http.ResponseWriter, r *http.Request, task TaskID)
@@ -29024,6 +29321,32 @@ func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RetryTask(w, r, task)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ReviewTask operation middleware
+func (siw *ServerInterfaceWrapper) ReviewTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "task" -------------
+	var task TaskID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "task", r.PathValue("task"), &task, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "task", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ReviewTask(w, r, task)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -31627,6 +31950,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/cancel", wrapper.CancelTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/pause", wrapper.PauseTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/resume", wrapper.ResumeTask)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/review", wrapper.ReviewTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/archive", wrapper.ArchiveTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/unarchive", wrapper.UnarchiveTask)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/tasks/{task}/labels", wrapper.LabelTask)
@@ -33731,6 +34055,46 @@ type RetryTaskdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response RetryTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReviewTaskRequestObject struct {
+	Task TaskID `json:"task"`
+	Body *ReviewTaskJSONRequestBody
+}
+
+type ReviewTaskResponseObject interface {
+	VisitReviewTaskResponse(w http.ResponseWriter) error
+}
+
+type ReviewTask200JSONResponse struct{ OneTaskJSONResponse }
+
+func (response ReviewTask200JSONResponse) VisitReviewTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReviewTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ReviewTaskdefaultApplicationProblemPlusJSONResponse) VisitReviewTaskResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -36618,6 +36982,9 @@ type StrictServerInterface interface {
 	// RetryTask Of a hub, order anew what an agent that ended without success was ordered to do
 	// (POST /tasks/{task}/retry)
 	RetryTask(ctx context.Context, request RetryTaskRequestObject) (RetryTaskResponseObject, error)
+	// ReviewTask Of a hub, say what came of the review of what an agent has delivered
+	// (POST /tasks/{task}/review)
+	ReviewTask(ctx context.Context, request ReviewTaskRequestObject) (ReviewTaskResponseObject, error)
 	// UnarchiveTask Of a hub, show an agent in lists again
 	// (POST /tasks/{task}/unarchive)
 	UnarchiveTask(ctx context.Context, request UnarchiveTaskRequestObject) (UnarchiveTaskResponseObject, error)
@@ -38247,6 +38614,39 @@ func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, task 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RetryTaskResponseObject); ok {
 		if err := validResponse.VisitRetryTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ReviewTask operation middleware
+func (sh *strictHandler) ReviewTask(w http.ResponseWriter, r *http.Request, task TaskID) {
+	var request ReviewTaskRequestObject
+
+	request.Task = task
+
+	var body ReviewTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ReviewTask(ctx, request.(ReviewTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReviewTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ReviewTaskResponseObject); ok {
+		if err := validResponse.VisitReviewTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

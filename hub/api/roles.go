@@ -55,6 +55,7 @@ var may = map[string][]Role{
 	"POST /tasks/{task}/pause":  operators,
 	"POST /tasks/{task}/resume": operators,
 	"POST /tasks/{task}/retry":  operators,
+	"POST /tasks/{task}/review": operators,
 	"POST /tasks/{task}/ask":    operators,
 	"GET /tasks/{task}/why":     readers,
 	"GET /tasks/{task}/result":  readers,

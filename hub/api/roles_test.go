@@ -108,7 +108,7 @@ func TestRolesAreWhatTheirNamesSay(t *testing.T) {
 	t.Parallel()
 	changes := map[Role][]string{
 		Viewer:          nil,
-		Operator:        {"/blobs", "/tasks", "/tasks/kill", "/tasks/{task}/kill", "/tasks/{task}/cancel", "/tasks/{task}/pause", "/tasks/{task}/resume", "/tasks/{task}/retry", "/tasks/archive", "/tasks/{task}/archive", "/tasks/{task}/unarchive", "/tasks/{task}/labels", "/tasks/{task}/ask", "/questions/{question}/answer", "/schedules", "/schedules/{schedule}", "/schedules/{schedule}/run"},
+		Operator:        {"/blobs", "/tasks", "/tasks/kill", "/tasks/{task}/kill", "/tasks/{task}/cancel", "/tasks/{task}/pause", "/tasks/{task}/resume", "/tasks/{task}/retry", "/tasks/{task}/review", "/tasks/archive", "/tasks/{task}/archive", "/tasks/{task}/unarchive", "/tasks/{task}/labels", "/tasks/{task}/ask", "/questions/{question}/answer", "/schedules", "/schedules/{schedule}", "/schedules/{schedule}/run"},
 		Worker:          nil,
 		FederationAdmin: {"/connections/{connection}/suspend", "/connections/{connection}/resume", "/connections/{connection}/revoke", "/connections/{connection}/resync", "/invites", "/invites/{invite}/revoke"},
 	}

@@ -46,6 +46,9 @@ func (p Principal) SeesContent() bool {
 	return p.access.Role == api.Owner || p.access.Role == api.Operator
 }
 
+// IsOwner reports whether the principal may do everything, and give anybody a right.
+func (p Principal) IsOwner() bool { return p.access.Role == api.Owner }
+
 // NeedsFence reports whether the principal speaks of tasks that it has claimed, and of no others.
 func (p Principal) NeedsFence() bool { return p.access.Role == api.Worker }
 

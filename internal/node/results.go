@@ -46,7 +46,7 @@ func (s resources) endOfTask(ctx context.Context, text string, away bool) (v api
 func resultOf(ctx context.Context, v api.Task) api.TaskResult {
 	v = seen(ctx, v)
 	out := api.TaskResult{ID: v.ID, ShortID: v.ShortID, ResultState: api.TaskResultResultStateNotReady, State: v.State, StateReason: v.StateReason, Attempt: v.Attempt, RetryOf: v.RetryOf, RetriedAs: v.RetriedAs}
-	if !commands.State(v.State).Terminal() {
+	if state := commands.State(v.State); !state.Terminal() && state != commands.InReview && state != commands.Approved {
 		return out
 	}
 	out.ResultState, out.ExitCode, out.CompletedAt = api.TaskResultResultStateReady, v.ExitCode, v.EndedAt

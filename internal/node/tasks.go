@@ -213,6 +213,18 @@ func (s resources) pauseTask(ctx context.Context, text string, p commands.Pause)
 		})
 }
 
+// ReviewTask implements [api.StrictServerInterface].
+func (s resources) ReviewTask(ctx context.Context, r api.ReviewTaskRequestObject) (api.ReviewTaskResponseObject, error) {
+	h, err := s.ordered(ctx, r.Task)
+	if err != nil {
+		return nil, err
+	}
+	caller := control.CallerOf(ctx)
+	w := hub.ReviewWord{Review: commands.Review{Attempt: r.Body.Attempt, Verdict: string(r.Body.Verdict), Message: r.Body.Message}, Own: caller.IsOwner()}
+	v, err := h.Review(ctx, r.Task, w, caller.String())
+	return api.ReviewTask200JSONResponse{OneTaskJSONResponse: api.OneTaskJSONResponse(orderedOf(v))}, err
+}
+
 // RetryTask implements [api.StrictServerInterface].
 func (s resources) RetryTask(ctx context.Context, r api.RetryTaskRequestObject) (api.RetryTaskResponseObject, error) {
 	h, err := s.ordered(ctx, r.Task)

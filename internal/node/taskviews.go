@@ -16,7 +16,7 @@ import (
 func taskOf(m store.Mirror) api.Task {
 	return api.Task{ID: m.Task, ShortID: m.ShortID, Spoke: m.Spoke, Conn: m.Conn, ConnState: api.ConnectionState(m.ConnState), Title: m.Title, Priority: m.Priority,
 		State: api.TaskState(m.State), StateReason: string(m.Reason), Refusal: m.Refusal, Refusals: mapped(m.Refusals, refusalOf), Attempt: m.Attempt,
-		CreatedBy: m.CreatedBy, Schedule: m.Schedule, RetryOf: m.RetryOf, RetriedAs: m.RetriedAs, Command: m.Command, Spec: m.Spec, Labels: api.Labels(m.Labels), Result: m.Result, Kill: m.Kill, RefusedKill: m.RefusedKill, Pause: m.Pause, Policy: m.Policy, Isolation: m.Isolation,
+		CreatedBy: m.CreatedBy, Schedule: m.Schedule, RetryOf: m.RetryOf, RetriedAs: m.RetriedAs, Command: m.Command, Spec: m.Spec, Labels: api.Labels(m.Labels), Result: m.Result, Kill: m.Kill, RefusedKill: m.RefusedKill, Pause: m.Pause, Review: m.Review, Policy: m.Policy, Isolation: m.Isolation,
 		ExpiresAt: m.ExpiresAt, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, Attempts: mapped(m.Attempts, endOf),
 		LastError: errorOf(m.Failure()), AcceptedAt: when(m.AcceptedAt), StartedAt: when(m.StartedAt), EndedAt: when(m.EndedAt),
 		AcceptedToldAt: when(m.AcceptedTold), StartedToldAt: when(m.StartedTold), EndedToldAt: when(m.EndedTold), ArchivedAt: when(m.ArchivedAt), Unheard: m.Unheard}

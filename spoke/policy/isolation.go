@@ -114,6 +114,9 @@ func (p *Policy) checkCapabilities() *problem {
 		if c == commands.InputsTaken {
 			return wrong(entry("capabilities", i), "capability %q is offered by itself; remove it here, and write max_input_bytes: 1GiB", c)
 		}
+		if c == commands.ReviewTaken {
+			return wrong(entry("capabilities", i), "capability %q is offered by itself; remove it here", c)
+		}
 		if commands.CheckCapability(c) != nil {
 			return wrong(entry("capabilities", i), "capability %q is not a name of 1 to 64 letters, digits and . _ : / + -", commands.Clip(c))
 		}
@@ -240,6 +243,7 @@ func (p *Policy) Offers() []string {
 	if p.InlineFiles {
 		offers = append(offers, commands.InlineFiles)
 	}
+	offers = append(offers, commands.ReviewTaken)
 	if p.InputLimit() > 0 {
 		offers = append(offers, commands.InputsTaken)
 	}

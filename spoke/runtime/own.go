@@ -16,6 +16,8 @@ const (
 	DeadlineVariable   = "SPAWNMESH_DEADLINE"
 	CheckpointVariable = "SPAWNMESH_CHECKPOINT"
 	SessionVariable    = "SPAWNMESH_SESSION"
+	PromptVariable     = "SPAWNMESH_PROMPT_FILE"
+	ReviewVariable     = "SPAWNMESH_REVIEW" // what has sent it back: of an attempt that goes on after a review
 
 	traceVariable = "TRACEPARENT"
 )
@@ -26,6 +28,7 @@ var own = []struct{ name, when string }{
 	{"HOME", ""}, {"LANG", ""}, {"PATH", ""}, {"TMPDIR", ""},
 	{AttemptVariable, ""}, {supervisor.MarkerName, ""}, {SocketVariable, ""}, {TaskVariable, ""}, {TokenVariable, ""},
 	{DeadlineVariable, "where its time is bounded"}, {CheckpointVariable, "where an attempt before has kept one"}, {SessionVariable, "where one has"},
+	{PromptVariable, "where it goes on after a review"}, {ReviewVariable, "there, too"},
 	{traceVariable, "where its order belongs to a trace"},
 }
 

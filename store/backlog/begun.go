@@ -215,7 +215,7 @@ func (g *begun) open(tasks []string, last map[string]int) {
 }
 
 // aside are the states of a task that waits for a word; [commands.Queued] is that of all others that wait.
-var aside = []commands.State{commands.Paused, commands.AwaitingInput, commands.Blocked}
+var aside = []commands.State{commands.Paused, commands.AwaitingInput, commands.Blocked, commands.InReview, commands.Approved}
 
 // openBegun opens the attempts of those of tasks that have begun one before a restore and wait as far as is known, and returns these
 // tasks. The caller holds all of them.

@@ -228,7 +228,7 @@ func (b *Backlog) cancelWaiting(ctx context.Context, tx *store.Tx, actor string,
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, statement("cancel_waiting"), tasks, string(why), actor, commands.From(commands.ByCancel))
+	rows, err := tx.Query(ctx, statement("cancel_waiting"), tasks, string(why), actor, append(commands.From(commands.ByCancel), commands.InReview, commands.Approved))
 	if err != nil {
 		return nil, fmt.Errorf("cancelling tasks: %w", err)
 	}
@@ -250,6 +250,9 @@ func (b *Backlog) tellEnded(ctx context.Context, tx *store.Tx, rows pgx.Rows, en
 	}
 	for i := range ends {
 		ends[i].End = end
+		if err := keepDelivered(ctx, tx, &ends[i]); err != nil {
+			return nil, err
+		}
 	}
 	return done, b.report(ctx, tx, ends)
 }

@@ -147,7 +147,7 @@ func (b *Backlog) followUp(ctx context.Context, tx *store.Tx, moved []Moved, ope
 		case m.State == commands.Queued:
 			queued = append(queued, m.Task)
 			waiting = append(waiting, m.Task)
-		case m.State == commands.Blocked, m.State == commands.Paused, m.State == commands.AwaitingInput:
+		case m.State == commands.Blocked, m.State == commands.Paused, m.State == commands.AwaitingInput, m.State == commands.InReview:
 			aside[m.State] = append(aside[m.State], m.Task)
 			waiting = append(waiting, m.Task)
 		case m.State != commands.Completed:

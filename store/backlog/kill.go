@@ -110,7 +110,7 @@ func unknownTask(task string) error {
 // more. That one the caller ends, by the answer. So does one whose last attempt had begun before a restore, where it waits or
 // an earlier attempt is open.
 func (b *Backlog) Kill(ctx context.Context, tx *store.Tx, k Kill, state commands.State) (*KillRun, error) {
-	waits := commands.May(state, commands.Cancelled, commands.ByCancel)
+	waits := commands.May(state, commands.Cancelled, commands.ByCancel) || reviewed(state)
 	if state == commands.AwaitingInput || state == commands.Paused {
 		leased, err := isLeased(ctx, tx, k.Task)
 		if err != nil {

@@ -70,7 +70,7 @@ func holdLeft(tx *store.Tx, list []Moved) {
 		}
 		b := m.End.Bundle
 		conns, digests, sizes = append(conns, m.Conn), append(digests, b.Digest), append(sizes, b.Size)
-		if m.State.Terminal() {
+		if m.State.Terminal() || m.delivers() {
 			tasks, over, due, dueSizes = append(tasks, m.Task), append(over, m.Conn), append(due, b.Digest), append(dueSizes, b.Size)
 		}
 	}

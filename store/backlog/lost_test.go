@@ -75,6 +75,16 @@ func (s scene) asksFor() commands.Answer {
 	return commands.Answer{Task: f.Task, Question: q.ID, Answer: "allow", By: "uid:1"}
 }
 
+// delivered is the approval of what an agent has delivered for review.
+func (s scene) delivered() commands.Review {
+	f := s.started()
+	require.NoError(s, s.Exec(`UPDATE tasks SET reworks = 0 WHERE id = $1`, f.Task))
+	held, err := s.backlog.Record(s.Context(), []backlog.Progress{{End: &backlog.End{Fence: f, Outcome: commands.Succeeded}, Conn: s.Conn.ID}})
+	require.NoError(s, err)
+	require.Equal(s, []bool{true}, held)
+	return commands.Review{Task: f.Task, Attempt: f.Attempt, Verdict: commands.Approve, By: "uid:1"}
+}
+
 // asked lets a connection ask for a task.
 func (s scene) asked() backlog.Request {
 	s.Meet(s, store.Obeys)
@@ -139,7 +149,7 @@ func byOperator(act func(*backlog.Workspace, context.Context, backlog.Act) (back
 
 // reading are the methods that change nothing.
 var reading = []string{"Backlog.Wanted", "Backlog.Due", "Backlog.Held", "Backlog.Open", "Backlog.InputsOf", "Backlog.Figures", "Backlog.ForHubs", "Backlog.Workspaces", "Backlog.HoldKills", "Backlog.OpenAttempts", "Backlog.Order", "Backlog.Known", "Backlog.Killed", "Backlog.Pasts", "Backlog.ToPause", "Backlog.PausedAgents", "Backlog.LookForRestore", "Backlog.Restored", "Backlog.NoteBegun", "Backlog.Opened", "Backlog.TakenOver", "Backlog.WaitingAgents", "Backlog.Waits", "Backlog.PendingKill", "Backlog.UnsentOutput", "Backlog.RevokedRuns", "Backlog.Standing", "Backlog.Workspace",
-	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.OverrunOf", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
+	"Backlog.Agent", "Backlog.Agents", "Backlog.AgentsNamed", "Backlog.LastCheckpoint", "Backlog.LastReview", "Backlog.LastSteps", "Backlog.LastWord", "Backlog.Overran", "Backlog.OverrunOf", "Backlog.WithCheckpoints", "Backlog.OpenQuestions", "Backlog.Question", "Backlog.Questions", "Backlog.QuestionsNamed", "Backlog.Steps", "Workspace.Audit", "Workspace.Before", "Workspace.Bound", "Workspace.Budgets", "Workspace.Freezes", "Workspace.Lanes", "Workspace.List", "Workspace.Name", "Workspace.Quotas",
 	"Workspace.Show", "Workspace.ShowAll", "Workspace.Stats", "Workspace.VerifyGrant", "Workspace.Why"}
 
 // writing are all others, by name; what follows a comma says how.
@@ -508,6 +518,14 @@ var writing = map[string]func(s scene) do{
 		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
 			run, err := s.backlog.KillHere(ctx, backlog.HostKill{Kill: commands.Kill{Task: f.Task, Reason: "so"}, ID: "01a1fe92-0829-7df7-af08-f4f57a30c0e9", Actor: "uid:1"})
 			return run, err
+		}
+	},
+	"Backlog.Review": func(s scene) do {
+		v := s.delivered()
+		return func(ctx context.Context, s *side, _ *backlog.Workspace) (any, error) {
+			return within(ctx, s, func(ctx context.Context, tx *store.Tx) (any, error) {
+				return s.backlog.Review(ctx, tx, s.Conn.ID, "lab", v)
+			})
 		}
 	},
 	"Backlog.Pause": func(s scene) do {

@@ -50,6 +50,17 @@ type Moved struct {
 	kill   string  // see [commands.Result]
 }
 
+// delivers reports whether m is the end of an attempt whose work is to be reviewed.
+func (m Moved) delivers() bool { return m.State == commands.InReview && m.End != nil }
+
+// Delivers is what m has delivered for review; nil where it has not.
+func (m Moved) Delivers() *commands.Result {
+	if !m.delivers() {
+		return nil
+	}
+	return m.Result()
+}
+
 // Result is how an ended task ended.
 func (m Moved) Result() *commands.Result {
 	if m.told != nil {
@@ -89,7 +100,7 @@ func storeResults(tx *store.Tx, list []Moved) {
 	var tasks []string
 	var results []*commands.Result
 	for _, m := range list {
-		if m.State.Terminal() && (m.Conn != "" || m.End != nil) {
+		if (m.State.Terminal() || m.delivers()) && (m.Conn != "" || m.End != nil) {
 			tasks, results = append(tasks, m.Task), append(results, m.Result())
 		}
 	}

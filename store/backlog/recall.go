@@ -190,7 +190,7 @@ type recalling struct {
 	ran       []PausedAgent // that are paused here, and have begun an attempt that is not known here
 	answered  []string      // tasks whose agents went on, in a later attempt too
 	cancelled []string      // tasks whose agents may finish, and have no other attempt; here or not
-	unasked   []string      // tasks whose agents wait for an answer as far as their asker knows, and do not here
+	unasked   []string      // tasks whose agents wait for an answer as far as their asker knows, and do not here, and those that wait for a review
 	ended     []commands.TaskStanding
 	leased    []closing // of these, the attempts that are open here
 	lost      []Moved   // of which nothing is here
@@ -230,6 +230,11 @@ func (r *recalling) sort(conn string, s commands.TaskStanding) {
 		if r.ended = append(r.ended, s); h.leased {
 			r.leased = append(r.leased, closing{fence: h.fence, outcome: string(commands.Released)})
 		}
+	case reviewed(h.state) && s.Attempt <= h.fence.Attempt: // its asker decides again
+		r.unasked = append(r.unasked, s.Task)
+	case reviewed(s.State) && !h.leased: // its end is found
+		r.begun.add(s.Task, s.Attempt)
+		r.forward.add(s.Task, s.Attempt-1)
 	case s.Attempt > 0 && h.leased:
 		if s.State == commands.AwaitingInput && s.Attempt == h.fence.Attempt && !s.Over && h.state == commands.Running {
 			r.unasked = append(r.unasked, s.Task)

@@ -24,8 +24,8 @@ CREATE TABLE transitions (
     PRIMARY KEY (from_state, to_state)
 );
 INSERT INTO transitions
-    SELECT task_state 'queued', unnest(ARRAY['claimed', 'awaiting_input', 'paused', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
-    UNION ALL SELECT 'claimed', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
+    SELECT task_state 'queued', unnest(ARRAY['claimed', 'awaiting_input', 'paused', 'blocked', 'in_review', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
+    UNION ALL SELECT 'claimed', unnest(ARRAY['queued', 'running', 'blocked', 'in_review', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'running', unnest(ARRAY['queued', 'awaiting_input', 'paused', 'in_review', 'completed', 'failed', 'cancelled', 'expired']::task_state[])
     UNION ALL SELECT 'awaiting_input', unnest(ARRAY['queued', 'running', 'blocked', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
     UNION ALL SELECT 'paused', unnest(ARRAY['queued', 'running', 'completed', 'failed', 'cancelled', 'expired', 'unavailable']::task_state[])
@@ -467,6 +467,7 @@ CREATE TABLE tasks (
     reclaims           int NOT NULL DEFAULT 0,                      -- new attempts after a worker was lost, or an agent not begun
     parks              int NOT NULL DEFAULT 0,                      -- new attempts after a limit of somebody else's: no retry is spent
     replays            int NOT NULL DEFAULT 0,                      -- retries by hand
+    reworks            int,                                         -- how often a review has sent it back; null = what it delivers is not reviewed
     created_by         text NOT NULL DEFAULT '',
     created_with       uuid,                                        -- the act that created it with others, as the audit names it
     created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -504,7 +505,8 @@ CREATE TABLE task_bodies (
     body        text NOT NULL DEFAULT '',    -- what a card says
     spec        jsonb,                       -- what an agent is started with; null for a card
     acceptance  jsonb,                       -- when a card counts as done: a list or an object
-    result      jsonb
+    result      jsonb,                       -- how it ended, or what was delivered for review
+    review      jsonb                        -- the last one: of which attempt, what came of it, why, by whom, when
 );
 
 -- Which task waits for which. An edge is met when the dependency has completed,
@@ -1102,6 +1104,7 @@ CREATE TABLE mirrors (
     isolation        text NOT NULL DEFAULT '',      -- what the last agent was confined by, as it says
     kill             jsonb,                         -- those that were ordered, the first 100: which, why, by whom, when, and that its spoke refused it
     pause            jsonb,                         -- the last word whether it is to stand still: which, why, by whom, when, what its spoke said to it
+    review           jsonb,                         -- the last one: of which attempt, what came of it, why, by whom, when, what its spoke said to it
     pause_expires_at timestamptz,                   -- the spoke refuses it after this; null = it has answered, or never will
     kill_expires_at  timestamptz,                   -- the spoke refuses it after this; null = none is ordered that ends it in time
     expires_at       timestamptz NOT NULL,          -- of the order
@@ -1979,6 +1982,7 @@ CREATE FUNCTION next_state(outcome text, final boolean, reason text, retries int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     -- Constants of the type, not one cast at the end: a cast looks the name up for every row.
     SELECT CASE WHEN is_kill(reason) THEN task_state 'cancelled'
+        WHEN outcome = 'delivered' THEN CASE reason WHEN 'cancel_requested' THEN task_state 'cancelled' ELSE 'in_review' END   -- nobody reviews what was cancelled
         WHEN outcome = 'succeeded' THEN task_state 'completed' WHEN outcome = 'timed_out' THEN task_state 'expired'
         WHEN reason = 'cancel_requested' THEN CASE outcome WHEN 'failed' THEN task_state 'failed' ELSE 'cancelled' END
         WHEN outcome IN ('killed', 'cancelled') THEN task_state 'cancelled' WHEN outcome = 'unavailable' THEN task_state 'unavailable'

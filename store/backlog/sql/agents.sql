@@ -5,6 +5,7 @@ SELECT t.id::text, '', t.conn::text, c.state, t.title, t.priority, t.state, t.re
     (SELECT jsonb_strip_nulls(jsonb_build_object('reason', k.reason, 'by', coalesce(nullif(k.actor, ''), c.peer_name), 'cancel', nullif(k.cancel, ''))) FROM kills k WHERE k.task = t.id AND k.conn = t.conn
         ORDER BY k.command::text IS DISTINCT FROM x.result->>'kill', k.cancel <> '', k.requested_at + k.grace, k.requested_at LIMIT 1), NULL::jsonb,
     (SELECT jsonb_strip_nulls(jsonb_build_object('number', p.number, 'paused', p.paused, 'reason', nullif(p.reason, ''), 'by', CASE p.actor WHEN c.peer THEN c.peer_name ELSE p.actor END, 'at', p.at, 'state', 'taken')) FROM pauses p WHERE p.task = t.id AND p.conn = t.conn),
+    x.review || '{"state": "taken"}',
     '', coalesce(x.result->>'isolation', ''), t.expires_at, t.created_at, t.updated_at,
     CASE WHEN t.attempt > 1 OR t.retries + t.reclaims > 0 THEN (SELECT jsonb_agg(jsonb_build_object('task', e.task, 'attempt', e.number, 'outcome', e.outcome, 'state', 'queued',
         'reason', CASE e.outcome WHEN 'interrupted' THEN 'executor_died' WHEN 'parked' THEN 'limit' WHEN 'failed' THEN coalesce(e.exit #>> '{breach,limit}', e.exit->>'why', '') ELSE '' END, 'exit', coalesce(e.exit, '{"code": -1}'), 'at', floor(extract(epoch FROM e.ended_at) * 1000)::bigint,

@@ -64,7 +64,7 @@ WITH f AS (
 -- include: closing_rest
 
 -- name: next_state
-            next_state(CASE WHEN f.passed THEN 'released' ELSE counts_as(f.outcome, t.max_losses) END, f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking, f.paused)
+            next_state(CASE WHEN f.passed THEN 'released' WHEN t.reworks IS NOT NULL AND f.outcome = 'succeeded' THEN 'delivered' ELSE counts_as(f.outcome, t.max_losses) END, f.final, f.reason, t.retries, t.max_retries, t.max_losses, t.reclaims, t.parks, f.asking, f.paused)
 
 -- When an attempt ended, as the record of its end says: the agent can write to that, so no time counts before the start of the attempt or after now.
 -- name: end_time

@@ -72,8 +72,8 @@ WITH new AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bytea[], $6::int[], $7::int[], $8::int[], $9::jsonb[], $10::timestamptz[], $11::int[], $14::bigint[])
         WITH ORDINALITY AS u (id, conn, title, command, digest, class, priority, retries, spec, expires_at, losses, backoff, n)
 ), added AS (
-    INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, backoff, max_losses, expires_at, attempt)
-    SELECT id, conn, title, command, digest, class, $12, priority, retries, nullif(backoff, 0) * interval '1 millisecond', losses, expires_at, coalesce((SELECT r.attempt - (NOT r.over)::int FROM recalled r WHERE r.task = new.id AND r.conn = new.conn), 0) FROM new
+    INSERT INTO tasks (id, conn, title, command, command_digest, class, lane, priority, max_retries, backoff, max_losses, expires_at, reworks, attempt)
+    SELECT id, conn, title, command, digest, class, $12, priority, retries, nullif(backoff, 0) * interval '1 millisecond', losses, expires_at, CASE WHEN spec->'review' = 'true' THEN 0 END, coalesce((SELECT r.attempt - (NOT r.over)::int FROM recalled r WHERE r.task = new.id AND r.conn = new.conn), 0) FROM new
     WHERE $15::boolean OR new.conn <> ALL (ARRAY (SELECT k.conn FROM kills k WHERE k.task = new.id)) ORDER BY id
     ON CONFLICT (id) DO NOTHING RETURNING id, seq, workspace, lane, conn, command, class, priority, expires_at, attempt, title
 ), bodies AS (
@@ -109,4 +109,4 @@ WITH here AS (
 ), aside AS (
     UPDATE parked SET expires_at = greatest(expires_at, $6) WHERE task = ANY (ARRAY (SELECT $1::uuid FROM again)) AND expires_at < 'infinity'
 )
-SELECT state, attempt, coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), epoch, result, same FROM here
+SELECT state, attempt, coalesce((extract(epoch FROM started_at) * 1000)::bigint, 0), epoch, CASE WHEN is_terminal(state) OR state IN ('in_review', 'approved') THEN result END, same FROM here

@@ -29,7 +29,7 @@ UPDATE blob_uses SET brought = 'due' WHERE conn IN (SELECT conn FROM named) AND 
 UPDATE blob_uses SET brought = 'refused', again = 'infinity' WHERE conn = $1 AND brought IN ('due', 'refused')
 
 -- name: left_held
-SELECT task::text FROM blob_uses WHERE task = ANY ($1::uuid[]) AND result AND brought = 'held'
+SELECT task::text FROM blob_uses WHERE task = ANY ($1::uuid[]) AND result GROUP BY task HAVING bool_and(brought = 'held')
 
 -- name: not_over
 SELECT id::text FROM tasks WHERE id = ANY ($1::uuid[]) AND NOT is_terminal(state)

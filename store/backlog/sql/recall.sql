@@ -11,7 +11,7 @@ WITH bound AS (
     FROM unnest($1::uuid[], $2::text[], $3::text[]) AS u (task, command, digest) WHERE t.id = u.task AND t.conn = $4 AND t.command <> nullif(u.command, '')::uuid
     RETURNING t.id, t.state, t.epoch, u.command, u.digest
 )
-SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodies ON task = id WHERE result IS NOT NULL
+SELECT id::text, state, epoch, command, digest, result FROM bound JOIN task_bodies ON task = id WHERE result IS NOT NULL AND is_terminal(state)
 
 -- Remembers attempts that had started: a claim takes them over and starts nothing. Those of $5 were cancelled, and may finish: what was told once of an attempt stays.
 -- name: note_recalled

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/spawnmesh/spawnmesh/commands"
+	"github.com/spawnmesh/spawnmesh/signing"
+)
+
+// An OrderedReview is the last word of this hub on what an agent has delivered, and what its spoke has said to it.
+type OrderedReview struct {
+	Command string        `json:"command"`
+	Attempt int           `json:"attempt"`
+	Verdict string        `json:"verdict"`
+	Message string        `json:"message,omitempty"`
+	By      string        `json:"by"`
+	At      time.Time     `json:"at"`
+	State   string        `json:"state"` // sent, taken or refused, as [PauseSent]
+	Code    commands.Code `json:"code,omitempty"`
+	Why     string        `json:"why,omitempty"` // it was refused
+}
+
+// ReadReview reads the review of a mirror; nil = there is none.
+func ReadReview(raw json.RawMessage) (o *OrderedReview) {
+	_ = json.Unmarshal(raw, &o) // this program wrote it
+	return o
+}
+
+// Stands reports whether o decides about an attempt: its spoke has it, or can have it yet.
+func (o *OrderedReview) Stands(attempt int) bool {
+	return o != nil && o.Attempt == attempt && (o.State == PauseTaken || o.State == PauseSent && time.Since(o.At) < reviewLife+signing.Skew)
+}
+
+// reviewLife is how long a review may take to come to its spoke. Behind it somebody may decide again.
+const reviewLife = 7 * 24 * time.Hour
+
+// OrderReview stores what somebody has decided about what an agent has delivered, and sends it. The first word on an attempt counts: a later one
+// that says the same is the first, and another one a CONFLICT. It returns the word that stands, and whether it stood before.
+func (db *DB) OrderReview(ctx context.Context, v commands.Review) (o *OrderedReview, before bool, err error) {
+	err = db.Tx(ctx, "reviewing task "+v.Task, func(ctx context.Context, tx *Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT FROM connections WHERE id = (SELECT conn FROM mirrors WHERE task = $1) FOR SHARE`, v.Task); err != nil {
+			return err
+		}
+		found, err := holdMirrors(ctx, tx, []string{v.Task})
+		if err != nil {
+			return err
+		}
+		m, known := found[v.Task]
+		if !known {
+			return commands.Refuse(commands.NotFound, "no agent %s", v.Task)
+		}
+		var last *OrderedReview
+		var attempt int
+		if err := tx.QueryRow(ctx, `SELECT review, attempt FROM mirrors WHERE task = $1`, v.Task).Scan(&last, &attempt); err != nil {
+			return fmt.Errorf("looking for reviews: %w", err)
+		}
+		if before = last.Stands(v.Attempt) && last.says(v.Verdict); before {
+			o = last
+			return nil
+		}
+		if err := reviewable(v, m.state, attempt, last); err != nil {
+			return err
+		}
+		o, err = sendReview(ctx, tx, m.conn, v)
+		return err
+	})
+	return o, before, err
+}
+
+// says reports whether o means a verdict: what was merged was approved.
+func (o *OrderedReview) says(verdict string) bool {
+	return o.Verdict == verdict || verdict == commands.Approve && o.Verdict != commands.RequestChanges
+}
+
+// reviewable refuses what the spoke would refuse by what is known here.
+func reviewable(v commands.Review, s commands.State, attempt int, last *OrderedReview) error {
+	short := commands.ShortID(v.Task)
+	merges := v.Verdict == commands.Merged || v.Verdict == commands.Conflicts
+	switch {
+	case last.Stands(v.Attempt) && !(last.Verdict == commands.Approve && merges):
+		return commands.Refuse(commands.Conflict, "attempt %d of agent %s was reviewed before: %s by %s at %s", v.Attempt, short, last.Verdict, last.By, last.At.UTC().Format(time.RFC3339)).Hinting("see").Running("status", short)
+	case s != commands.InReview && s != commands.Approved:
+		return commands.Refuse(commands.Conflict, "agent %s is %s: there is nothing to review", short, s).Hinting("see").Running("status", short)
+	case v.Attempt != attempt:
+		return commands.Refuse(commands.Conflict, "the review is of attempt %d of agent %s, and attempt %d waits for one", v.Attempt, short, attempt).Hinting("look at what that has delivered").Running("review", "show", short)
+	case merges && s != commands.Approved:
+		return commands.Refuse(commands.Conflict, "agent %s is not approved", short).Hinting("approve it before it is merged").Running("review", "approve", short)
+	}
+	return nil
+}
+
+// sendReview sends a review of a task whose mirror is held. What is approved here is so before its spoke has said it: if that says anything
+// else, the newest word counts.
+func sendReview(ctx context.Context, tx *Tx, conn string, v commands.Review) (*OrderedReview, error) {
+	o := OrderedReview{Attempt: v.Attempt, Verdict: v.Verdict, Message: v.Message, By: v.By, State: PauseSent}
+	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&o.At); err != nil {
+		return nil, err
+	}
+	o.Command = tx.Send(Draft{Conn: conn, Body: &v, Life: reviewLife})
+	tx.Audit(AuditRow{Actor: v.By, Action: "task.review_" + v.Verdict + "_ordered", Object: v.Task, Why: fmt.Sprintf("attempt %d", v.Attempt), Conn: conn})
+	_, err := tx.Exec(ctx, `UPDATE mirrors SET review = $2, updated_at = clock_timestamp(), state = CASE WHEN $3 AND state = 'in_review' THEN 'approved' ELSE state END WHERE task = $1`,
+		v.Task, o, v.Verdict == commands.Approve)
+	if err != nil {
+		return nil, fmt.Errorf("recording a review: %w", err)
+	}
+	return &o, nil
+}
+
+// keepReviews notes what spokes say to reviews, after the mirrors were moved, and sends those again that a spoke has lost: it was restored from
+// a backup, and says that what was reviewed waits for that.
+func keepReviews(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
+	var orders, waiting []string
+	var said []map[string]any
+	for _, m := range batch {
+		_, order := m.Effect.(commands.Kind)
+		switch {
+		case m.Effect == commands.ReviewKind:
+			orders = append(orders, m.Header.Re.ID)
+			if b, refused := m.Body.(*commands.RefusedBody); refused {
+				said = append(said, noteRefused(b))
+			} else {
+				said = append(said, map[string]any{"state": PauseTaken})
+			}
+		case !order && m.Code == "" && waitsForReview(m.Body):
+			waiting = append(waiting, m.Task())
+		}
+	}
+	if len(orders) > 0 {
+		if _, err := tx.Exec(ctx, answerReviews, orders, said, from.ID, string(from.Peer)); err != nil {
+			return fmt.Errorf("keeping what became of reviews: %w", err)
+		}
+	}
+	return reviewAgain(ctx, tx, from, waiting)
+}
+
+func waitsForReview(b commands.Body) bool {
+	switch b := b.(type) {
+	case *commands.Result:
+		return b.Delivered()
+	case *commands.TaskState:
+		return b.State == commands.InReview
+	}
+	return false
+}
+
+// answerReviews takes answers by column. The mirrors are held in the order of their tasks, as everywhere.
+const answerReviews = `
+	WITH held AS MATERIALIZED (
+		SELECT m.task, m.review || u.said AS review, u.said FROM unnest($1::uuid[], $2::jsonb[]) AS u (command, said) JOIN outbox o ON o.id = u.command AND (o.conn = $3) IS TRUE
+		JOIN mirrors m ON m.task = o.task AND (m.conn = o.conn) IS TRUE AND m.review->>'command' = u.command::text ORDER BY m.task FOR UPDATE OF m
+	), audited AS (
+		INSERT INTO audit (actor, action, object, code, why, conn) SELECT $4, 'task.review_refused', task::text, said->>'code', said->>'why', $3::uuid FROM held WHERE said->>'state' = 'refused'
+	)
+	UPDATE mirrors m SET review = h.review, updated_at = clock_timestamp() FROM held h WHERE m.task = h.task`
+
+// reviewAgain sends the reviews again that spokes had taken, of tasks that they say to wait for them.
+func reviewAgain(ctx context.Context, tx *Tx, from Standing, waiting []string) error {
+	if len(waiting) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, `SELECT task::text, review FROM mirrors WHERE task = ANY ($1::uuid[]) AND (conn = $2) IS TRUE AND NOT is_terminal(state) AND review->>'state' = $3 AND (review->>'attempt')::int = attempt ORDER BY task FOR UPDATE`,
+		waiting, from.ID, PauseTaken)
+	if err != nil {
+		return fmt.Errorf("looking for reviews that were lost: %w", err)
+	}
+	var task string
+	var o OrderedReview
+	var again []commands.Review
+	if _, err := pgx.ForEachRow(rows, []any{&task, &o}, func() error {
+		again = append(again, commands.Review{Task: task, Attempt: o.Attempt, Verdict: o.Verdict, Message: o.Message, By: o.By})
+		o = OrderedReview{}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("looking for reviews that were lost: %w", err)
+	}
+	for _, v := range again {
+		if _, err := sendReview(ctx, tx, from.ID, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
