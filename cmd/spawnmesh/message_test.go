@@ -86,10 +86,10 @@ func TestAnExportIsKilled(t *testing.T) {
 	sendNotes(t, h.dir, n)
 	file := filepath.Join(t.TempDir(), "messages.jsonl")
 	killed := 0
-	for range kills {
+	for i := range kills { // from before it writes to after its end
 		c := h.command(t.Context(), "message", "export", file)
 		require.NoError(t, c.Start())
-		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
+		time.Sleep(time.Duration(rand.IntN(5*i+1)) * time.Millisecond)
 		_ = c.Process.Kill()
 		if c.Wait() != nil {
 			killed++
