@@ -108,6 +108,9 @@ func (h *Hub) LinkAddress() string { return h.server.Addr() }
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.desk.Close()
 	era, err := h.DB.Era(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ func TestASecondHubByHand(t *testing.T) {
 	require.Regexp(t, `(?m)^lab +active +up .*\n^shop +active +up `, s.do("connections", "list"))
 	require.Contains(t, s.run(text, "spoke", "join", "--yes").err, "this instance has joined that hub already")
 
-	require.Contains(t, s.do("connections", "grant", "shop", "--runtimes", "exec", "--weight", "3", "--expires", "30d"), "shop may now ask for: agent.spawn agent.status agent.kill agent.answer agent.pause; runtimes exec; weight 3; until 2")
-	require.Regexp(t, `(?m)^grant +agent.spawn agent.status agent.kill agent.answer agent.pause; runtimes exec noop; weight 1$`, s.do("connections", "show", "lab"))
+	require.Contains(t, s.do("connections", "grant", "shop", "--runtimes", "exec", "--weight", "3", "--expires", "30d"), "shop may now ask for: agent.spawn agent.status agent.kill agent.answer agent.pause agent.review; runtimes exec; weight 3; until 2")
+	require.Regexp(t, `(?m)^grant +agent.spawn agent.status agent.kill agent.answer agent.pause agent.review; runtimes exec noop; weight 1$`, s.do("connections", "show", "lab"))
 	require.Contains(t, s.do("audit", "list", "--object", "shop"), "connection.grant")
 	s.refused(exitMisuse, "nothing is to be changed", "connections", "grant", "shop")
 	s.refused(exitMisuse, "weight 1001 is outside 1..1000", "connections", "grant", "shop", "--weight", "1001")

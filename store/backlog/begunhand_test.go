@@ -142,7 +142,7 @@ func TestASlowDiskIsLookedAtInTurn(t *testing.T) {
 	}
 	s.restored()
 	b := backlog.Open(s.DB, nobodyAsks)
-	b.LookFor(time.Nanosecond)
+	backlog.LookFor(b, time.Nanosecond)
 	slow := true
 	b.Found = func(_, task string) (int, error) {
 		tasks[task]++
@@ -164,7 +164,7 @@ func TestASlowDiskIsLookedAtInTurn(t *testing.T) {
 		require.Equal(t, 1, looked, task)
 	}
 	slow = false
-	b.LookFor(0)
+	backlog.LookFor(b, 0)
 	swept, err := b.Sweep(t.Context(), time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, len(tasks), swept.Expired)

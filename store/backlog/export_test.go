@@ -17,4 +17,4 @@ func (l *Look) Long(d time.Duration) { l.long = d }
 var StatementForTest = statement
 
 // LookFor bounds how long one transaction looks for what has begun.
-func (b *Backlog) LookFor(d time.Duration) { b.begun.most = d }
+func LookFor(b *Backlog, d time.Duration) { b.begun.most = d }
