@@ -2,6 +2,7 @@ package spoke
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -51,7 +52,8 @@ func (s *Spoke) awaiting(ctx context.Context, r *run) (told chan backlog.Past, a
 }
 
 // lookForLater finds out whether a later attempt has begun: that is taken over when this one has ended, or by a word about its task. What
-// cannot be told now is tried again, and await is called: it takes no slot meanwhile. False = the attempt is left.
+// cannot be told now is tried again, and await is called: it takes no slot meanwhile. Where somebody has ended its task no other follows: it is
+// enough then that nothing of a later one lives. False = the attempt is left.
 func (s *Spoke) lookForLater(ctx context.Context, r *run, await func()) bool {
 	for {
 		later, err := s.passed(r)
@@ -60,6 +62,14 @@ func (s *Spoke) lookForLater(ctx context.Context, r *run, await func()) bool {
 			s.backlog.NoteBegun(r.fence.Task, later)
 			return true
 		}
+		lost := r.lost
+		if r.isLost() {
+			lives := s.noneLater(r)
+			if lives == nil {
+				return true
+			}
+			lost, err = nil, fmt.Errorf("%w; %w", lives, err)
+		}
 		s.Log.ErrorContext(ctx, "taking over an attempt; it will be tried again", "id", r.fence.Task, "err", err)
 		await()
 		select {
@@ -67,9 +77,8 @@ func (s *Spoke) lookForLater(ctx context.Context, r *run, await func()) bool {
 			return false
 		case <-r.leave:
 			return false
-		case <-r.lost: // somebody has killed it: no other follows
-			return true
-		case <-time.After(5 * time.Second):
+		case <-lost:
+		case <-time.After(min(5*time.Second, s.left.patience())):
 		}
 	}
 }

@@ -4,35 +4,45 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
-	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // What is left of an attempt whose directory a disk does not give is looked for by its marker, its cgroup and its user. Without a cgroup
 // what an agent with a user of its own has started is found by that user alone, which its directory tells.
 
-// leftOf is what is known of an attempt, to end what is left of it. hidden says that it may have a user of its own which nothing tells: then it
-// is over once [isolation.Isolation.Idle] says so, too.
-func (s *Spoke) leftOf(r *run) (known supervisor.Known, hidden bool, err error) {
+// leftOf is what is known of an attempt, to end what is left of it. hidden is why nothing tells which user of its own it may have: then it
+// is over once [isolation.Isolation.Idle] says so, too. An error says that nothing of it may be ended now.
+func (s *Spoke) leftOf(r *run) (known supervisor.Known, hidden, err error) {
 	known = supervisor.Known{Marker: s.marker(r.fence), BootID: r.bootID, Shim: r.shim}
-	if known.User, known.Former = s.usersOf(r); known.User.ID != 0 || known.Former != 0 {
-		return known, false, nil
+	known.User, known.Former, hidden = s.usersOf(r)
+	if hidden == nil || supervisor.OtherBoot(known) || r.level != "" && !commands.MeetsIsolation(r.level, commands.IsolationUser) {
+		return known, nil, nil
 	}
-	if _, unread := exists(r.own().Home); unread == nil {
-		return known, false, nil // and it is nobody's
+	if grouped, err := supervisor.HasGroup(known); err != nil || grouped {
+		return known, nil, err
 	}
-	grouped, err := supervisor.HasGroup(known)
-	if err != nil || grouped {
-		return known, false, err
+	user, lives, err := supervisor.UserBelow(known)
+	if err == nil && user == 0 && lives { // nobody else knows what it has started
+		err = fmt.Errorf("it ends with its lease: its shim lives, and the user of its agent cannot be told: %w", hidden)
 	}
-	first, last := s.isolates.Range()
-	user, err := supervisor.UserBelow(known, first+1, last) // the first is no agent's
 	if err != nil || user == 0 {
-		return known, true, err
+		return known, hidden, err
 	}
-	r.user = s.isolates.Keep(user)
-	known.User = r.user
-	return known, false, nil
+	r.user, r.former = s.isolates.Keep(user)
+	known.User, known.Former = r.user, r.former
+	return known, nil, nil
+}
+
+// idle is [isolation.Isolation.Idle] for an attempt whose user is hidden, if it is.
+func (s *Spoke) idle(hidden error) error {
+	if hidden == nil {
+		return nil
+	}
+	if err := s.isolates.Idle(); err != nil {
+		return fmt.Errorf("%w (%w)", err, hidden)
+	}
+	return nil
 }
 
 // endLeft ends what is left of an attempt, and its shim. An error says that some of it may live.
@@ -41,8 +51,8 @@ func (s *Spoke) endLeft(r *run) error {
 	if err == nil {
 		err = supervisor.End(known)
 	}
-	if err == nil && hidden {
-		err = s.isolates.Idle()
+	if err == nil {
+		err = s.idle(hidden)
 	}
 	if err != nil {
 		return fmt.Errorf("ending what is left of it: %w", err)
@@ -50,25 +60,34 @@ func (s *Spoke) endLeft(r *run) error {
 	return nil
 }
 
-// nextFew is how many attempts after one are looked for by what runs: a restored database does not know them, nor does a disk that fails.
-const nextFew = 8
-
-// isGone returns nil where nothing lives that may be of an attempt, or of one of the next few. Nothing is ended for it.
+// isGone returns nil where nothing lives that may be of an attempt, or of a later one. Nothing is ended for it.
 func (s *Spoke) isGone(r *run) error {
-	anyHidden := false
-	for n := range nextFew + 1 {
-		f := backlog.Fence{Task: r.fence.Task, Attempt: r.fence.Attempt + n}
-		known, hidden, err := s.leftOf(&run{fence: f, dir: s.attemptDir(f)})
-		if err == nil && supervisor.Lives(known) {
-			err = errors.New("it ends with its lease")
-		}
-		if err != nil {
-			return fmt.Errorf("what may be the agent of attempt %d lives: %w", f.Attempt, err)
-		}
-		anyHidden = anyHidden || hidden
+	known, hidden, err := s.leftOf(r)
+	if err == nil && supervisor.Lives(known) {
+		err = errors.New("it ends with its lease")
 	}
-	if !anyHidden {
-		return nil
+	if err == nil {
+		err = s.idle(hidden)
 	}
-	return s.isolates.Idle()
+	if err != nil {
+		return fmt.Errorf("what may be the agent of attempt %d lives: %w", r.fence.Attempt, err)
+	}
+	return s.noneLater(r)
+}
+
+// noneLater returns nil where nothing lives that may be of an attempt after one: a restored database does not know all, nor does a disk that
+// fails. Which users these would have is not known either.
+func (s *Spoke) noneLater(r *run) error {
+	later := map[string]int{}
+	for n := r.fence.Attempt + 1; n <= maxAttempt; n++ {
+		later[Marker(s.Keys.InstanceID(), r.fence.Task, n)] = n
+	}
+	n, err := supervisor.AnyLives(later)
+	if err == nil && n != 0 {
+		err = fmt.Errorf("what may be the agent of attempt %d lives: it ends with its lease", n)
+	}
+	if err == nil {
+		err = s.isolates.Idle()
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package spoke_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ import (
 // is: what its shim has started tells, and else nothing that may have such a user may run.
 func TestAUserThatADiskDoesNotTell(t *testing.T) {
 	t.Parallel()
-	for name, is := range map[string]struct{ dead, restored bool }{"its shim lives": {}, "its shim is dead": {dead: true}, "restored": {dead: true, restored: true}} {
+	for name, is := range map[string]struct{ dead, restored, moved bool }{"its shim lives": {}, "its shim is dead": {dead: true}, "restored": {dead: true, restored: true}, "its range is another one": {moved: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := meshtest.Plan{Policy: policy.Presets["open"] + "isolation: user\n", Passable: true, Slots: 1, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
@@ -48,6 +49,10 @@ func TestAUserThatADiskDoesNotTell(t *testing.T) {
 			if failingDisk(t, at) == nil {
 				return
 			}
+			if is.moved {
+				named := fmt.Sprintf("agent_users: %d\n", 2_200_000_000+4096*rand.Int64N(50_000))
+				require.NoError(t, os.WriteFile(policy.File(s.Dir), []byte(policy.Presets["open"]+"isolation: user\n"+named), 0o600))
+			}
 			m.Start(t, "attic")
 			require.Equal(t, commands.Completed, m.Wait(t, m.Spawn(t, "attic", "true")).State, "its slot is free")
 
@@ -67,17 +72,104 @@ func TestAUserThatADiskDoesNotTell(t *testing.T) {
 	}
 }
 
+// An attempt is not lost, and its task is not run again, while something of it lives and only its home cannot be looked at, which tells its user.
+// It has lived on where its shim does.
+func TestAHomeThatADiskDoesNotTell(t *testing.T) {
+	t.Parallel()
+	for name, dead := range map[string]bool{"its shim lives": false, "its shim is dead": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := meshtest.Plan{Policy: policy.Presets["open"] + "isolation: user\n", Passable: true, Slots: 1, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
+			s := m.Spokes["attic"]
+			if os.Geteuid() != 0 {
+				return // only root gives users
+			}
+			task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, OnLoss: commands.LossReruns, BackoffMS: 10, MaxRetries: 1,
+				Argv: []string{"sh", "-c", `setsid env -i sleep 600 & echo $! >pid; exec sleep 600`}}})
+			at := filepath.Join(s.Dir, "agents", task, "1")
+			child := pidIn(t, filepath.Join(at, "work", "pid"))
+			m.Await(t, task, commands.Running)
+			shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+			m.Stop(t, "attic")
+			withoutGroup(t, child)
+			if failingDisk(t, filepath.Join(at, "home")) == nil {
+				return
+			}
+			if dead {
+				require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+			}
+			m.Start(t, "attic")
+			if !dead {
+				meshtest.Await(t, "that it is adopted", func() bool {
+					return strings.Contains(s.Log.String(), "taking over open attempts") && m.Agent(t, task).State == commands.Running
+				})
+				time.Sleep(time.Second)
+				require.NoError(t, syscall.Kill(shim, syscall.SIGKILL)) // its user is known by now: all of it ends
+			} else {
+				meshtest.Await(t, "the word that something may live", func() bool { return strings.Contains(s.Log.String(), "whose they are cannot be told") })
+				require.True(t, lives(child))
+				require.NoDirExists(t, filepath.Join(s.Dir, "agents", task, "2"))
+				require.NoError(t, syscall.Kill(child, syscall.SIGKILL))
+			}
+
+			pidIn(t, filepath.Join(s.Dir, "agents", task, "2", "work", "pid"))
+
+			require.False(t, lives(child))
+			kill(t, m, task, 0)
+			m.Wait(t, task)
+		})
+	}
+}
+
+// A kill of what a disk does not tell comes to its end while another agent with a user of its own runs, which this process has adopted.
+func TestAKillWhileAnotherAgentRuns(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: policy.Presets["open"] + "isolation: user\n", Passable: true, Slots: 2, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	if os.Geteuid() != 0 {
+		return // only root gives users
+	}
+	task := m.Spawn(t, "attic", "sh", "-c", `echo $$ >pid; exec sleep 600`)
+	other := m.Spawn(t, "attic", "sleep", "600")
+	at := filepath.Join(s.Dir, "agents", task, "1")
+	agent := pidIn(t, filepath.Join(at, "work", "pid"))
+	m.Await(t, task, commands.Running)
+	m.Await(t, other, commands.Running)
+	shim := s.Count(t, `SELECT shim_pid FROM sessions WHERE task = $1`, task)
+	m.Stop(t, "attic")
+	withoutGroup(t, agent)
+	require.NoError(t, syscall.Kill(shim, syscall.SIGKILL))
+	_ = syscall.Kill(agent, syscall.SIGKILL) // it may have ended with its shim
+	if failingDisk(t, at) == nil {
+		return
+	}
+	m.Start(t, "attic")
+
+	kill(t, m, task, 0)
+
+	v := m.Wait(t, task)
+	require.Equal(t, commands.Cancelled, v.State, "%s", v.Sentence())
+	require.Equal(t, commands.Running, m.Agent(t, other).State)
+}
+
 // After a restore an attempt is not told as ended while a later one may live that the database does not know: the directory of their task cannot
-// be read.
+// be read. It is so whether its own start is known or not.
 func TestALaterAttemptThatADiskDoesNotTell(t *testing.T) {
 	t.Parallel()
+	t.Run("its start is known", func(t *testing.T) { t.Parallel(); laterUntold(t, true) })
+	t.Run("its start is not known", func(t *testing.T) { t.Parallel(); laterUntold(t, false) })
+}
+
+func laterUntold(t *testing.T, known bool) {
 	m := meshtest.Plan{Slots: 1, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
 	s, c := m.Spokes["attic"], counter{dir: t.TempDir()}
 	c.task = m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, MaxRetries: 1, BackoffMS: 10, Argv: []string{"sh", "-c",
 		`cd "$0"; [ "$SPAWNMESH_ATTEMPT" = 2 ] || { until [ -e fail ]; do sleep 0.02; done; exit 1; }; while [ ! -e go ]; do echo x >>n; sleep 0.01; done`, c.dir}}})
 	m.Await(t, c.task, commands.Running)
 	m.Stop(t, "attic")
-	s.Exec(t, `DELETE FROM sessions WHERE task = $1`, c.task)
+	if !known {
+		s.Exec(t, `DELETE FROM sessions WHERE task = $1`, c.task)
+	}
 	backup := s.Backup(t)
 	m.Start(t, "attic")
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "fail"), nil, 0o600))

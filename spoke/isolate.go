@@ -95,22 +95,22 @@ func (s *Spoke) confine(r *run, rules *policy.Policy, n *policy.Named) (supervis
 	return c, err
 }
 
-// userOf finds the user of an attempt that an earlier process started.
-func (s *Spoke) userOf(r *run) supervisor.User {
-	r.user = s.isolates.Find(r.own().Home)
-	return r.user
+// userOf finds the user of an attempt that an earlier process started. The error says that it cannot be told now.
+func (s *Spoke) userOf(r *run) (user supervisor.User, err error) {
+	r.user, err = s.isolates.Find(r.own().Home)
+	return r.user, err
 }
 
 // usersOf is the user of an attempt that this process gave it, also where the directories are gone that say so, or an earlier process; or
-// else the one that it may have had from an earlier range: what is left of it may run as that.
-func (s *Spoke) usersOf(r *run) (user supervisor.User, former int64) {
-	if user = r.user; user.ID == 0 {
-		user = s.userOf(r)
+// else the one that it may have had from an earlier range: what is left of it may run as that. The error says that it cannot be told now.
+func (s *Spoke) usersOf(r *run) (user supervisor.User, former int64, err error) {
+	if r.user.ID != 0 || r.former != 0 {
+		return r.user, r.former, nil
 	}
-	if user.ID == 0 {
-		former = s.isolates.Former(r.own())
+	if user, err = s.userOf(r); err == nil && user.ID == 0 {
+		former, err = s.isolates.Former(r.own())
 	}
-	return user, former
+	return user, former, err
 }
 
 // release takes back the user of an attempt that is over. One that goes on without this
@@ -137,7 +137,9 @@ func (s *Spoke) reclaim(dir string) {
 	}
 	s.removeSecrets(dir)
 	s.removeDoor(dir)
-	s.isolates.Release(s.userOf(r), r.own())
+	if user, err := s.userOf(r); err == nil { // else at a later sweep
+		s.isolates.Release(user, r.own())
+	}
 }
 
 // isOver reports whether an attempt is known to be over: its end is recorded, or nothing of it is left. For the
@@ -146,7 +148,10 @@ func (s *Spoke) isOver(r *run) bool {
 	if supervisor.CheckOver(r.control()) == nil {
 		return true
 	}
-	user := r.own().User()
+	user, err := r.own().User()
+	if err != nil {
+		return false
+	}
 	if user == 0 {
 		if secrets, err := exists(filepath.Join(r.own().Home, secretsDir)); !secrets && err == nil {
 			return false

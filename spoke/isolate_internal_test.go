@@ -17,8 +17,9 @@ func TestTheUserOfAnAttemptIsKnownWithoutItsDirectory(t *testing.T) {
 	defer s.isolates.Close()
 	given := supervisor.User{ID: 70_001}
 
-	user, former := s.usersOf(&run{dir: filepath.Join(t.TempDir(), "gone"), user: given})
+	user, former, err := s.usersOf(&run{dir: filepath.Join(t.TempDir(), "gone"), user: given})
 
+	require.NoError(t, err)
 	require.Equal(t, given, user)
 	require.Zero(t, former)
 }

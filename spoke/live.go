@@ -23,6 +23,7 @@ type run struct {
 	policy   string          // version that let it start; "" = not known
 	level    string          // of isolation that it was started at; "" = not known
 	user     supervisor.User // of its agent; zero = it has none of its own, or none yet
+	former   int64           // that its agent was seen to have, of no range that this instance has now; 0 = none
 	before   bool            // an earlier process of this spoke began it
 	asked    backlog.Asked
 	asker    string // the connection that asked for it

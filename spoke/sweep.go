@@ -209,8 +209,11 @@ func (s *Spoke) retireAttempt(ctx context.Context, dir string, unsent bool) erro
 // nothing of it lives.
 func (s *Spoke) removeUnrecorded(ctx context.Context, dir string) error {
 	r := &run{dir: dir}
-	known := supervisor.Known{Marker: s.markerAt(dir)}
-	known.User, known.Former = s.usersOf(r)
+	user, former, err := s.usersOf(r)
+	if err != nil {
+		return err // what is left of it may run as a user that cannot be told
+	}
+	known := supervisor.Known{Marker: s.markerAt(dir), User: user, Former: former}
 	ctx, done := context.WithTimeout(ctx, 2*time.Second)
 	defer done()
 	agent, _, err := supervisor.Adopt(ctx, ControlDir(dir), known)

@@ -311,11 +311,23 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 	if err != nil {
 		return nil, nil, err
 	}
+	known, hidden, err := s.leftOf(r)
+	if err == nil {
+		err = s.idle(hidden) // before anything says that it is over
+	}
+	if err != nil {
+		return nil, nil, err
+	}
 	timeout := s.Policy.Now().Timeout(r.spec.Timeout())
-	user, former := s.usersOf(r)
-	return supervisor.Adopt(ctx, r.control(), supervisor.Known{
-		Marker: s.marker(r.fence), BootID: r.bootID, Timeout: timeout, OutputCap: s.outputCap(), Shim: r.shim,
-		User: user, Former: former, Began: r.begun, Killed: killed || r.forgot, Over: timeout > 0 && (r.forgot || r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout)),
-		Found: r.found && r.fence.Attempt > 1, // an earlier attempt of the task may have made it
-	})
+	known.Timeout, known.OutputCap, known.Began, known.Killed = timeout, s.outputCap(), r.begun, killed || r.forgot
+	known.Over = timeout > 0 && (r.forgot || r.since != 0 && supervisor.Boottime() >= r.since.Add(timeout))
+	known.Found = r.found && r.fence.Attempt > 1 // an earlier attempt of the task may have made it
+	agent, exit, err := supervisor.Adopt(ctx, r.control(), known)
+	if agent != nil && hidden != nil { // its shim has started meanwhile
+		return nil, nil, errors.Join(hidden, agent.Close())
+	}
+	if agent != nil {
+		s.isolates.Adopted(known.User)
+	}
+	return agent, exit, err
 }

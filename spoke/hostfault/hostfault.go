@@ -13,7 +13,7 @@ var (
 	noRoom = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EAGAIN}
 	broken = []syscall.Errno{
 		syscall.EIO, syscall.ESTALE, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ECONNABORTED, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.EREMOTEIO,
-		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS,
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EUCLEAN, syscall.EBADMSG, // the last two: of a damaged file system
 	}
 )
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,13 +15,16 @@ import (
 // be the agent's all the same: it was started under an earlier range. 0 = nobody, or one that is known to be
 // somebody else's: of people, of containers, or of another instance, which has claimed it when nothing ran as it.
 // What runs as it may yet be another's, as of directories that were restored on another host: it is no reason to
-// end anything.
-func (i *Isolation) Former(d Dirs) int64 {
-	id := d.User()
-	if id == 0 || i.users != nil && i.users.holds(id) || checkNamed(id, id) != nil || checkGivenAway(id, id) != nil || i.claimedElsewhere(id) {
-		return 0
+// end anything. The error says that it cannot be told now whose they are.
+func (i *Isolation) Former(d Dirs) (int64, error) {
+	id, err := d.User()
+	if err != nil && i.gives() {
+		return 0, err
 	}
-	return id
+	if id == 0 || i.users != nil && i.users.holds(id) || checkNamed(id, id) != nil || checkGivenAway(id, id) != nil || i.claimedElsewhere(id) {
+		return 0, nil
+	}
+	return id, nil
 }
 
 // claimedElsewhere reports whether a user is of a range that another instance has claimed.
@@ -44,28 +48,49 @@ func (i *Isolation) claimedElsewhere(id int64) bool {
 	return false
 }
 
-// Idle returns nil where nothing runs as a user that an agent of an earlier process of this instance may have, of its range or of the one
-// before: what had a user of its own is gone then, whichever it was.
+// gives reports whether an agent of this instance may have a user of its own.
+func (i *Isolation) gives() bool {
+	firsts, err := i.firsts()
+	return err != nil || len(firsts) > 0
+}
+
+// firsts are the first users of all ranges that this instance has or had, and that no other one has claimed since.
+func (i *Isolation) firsts() (list []int64, err error) {
+	recorded, err := recordedUsers(i.dir)
+	if err != nil {
+		return nil, err
+	}
+	before, err := usersBefore(i.dir)
+	if err != nil {
+		return nil, err
+	}
+	before = append(before, recorded)
+	if i.users != nil {
+		before = append(before, i.users.first)
+	}
+	slices.Sort(before)
+	for _, first := range slices.Compact(before) {
+		if first != 0 && !i.claimedElsewhere(first) {
+			list = append(list, first)
+		}
+	}
+	return list, nil
+}
+
+// Idle returns nil where nothing runs as a user that an agent of this instance may have, of its range or of an earlier one, unless it is known
+// whose it is: what had a user of its own is gone then, whichever it was.
 func (i *Isolation) Idle() error {
-	var firsts []int64
-	given := func(int64) bool { return false }
-	if u := i.users; u != nil {
-		firsts, given = []int64{u.first, u.was}, u.gave
-	} else if first, err := recordedUsers(i.dir); err != nil {
+	firsts, err := i.firsts()
+	if err != nil {
 		return err
-	} else {
-		firsts = []int64{first}
 	}
 	for _, first := range firsts {
-		if first == 0 {
-			continue
-		}
 		running, err := supervisor.RunningUsers(first+1, first+rangeUsers-1)
 		if err != nil {
 			return err
 		}
 		for id := range running {
-			if !given(id) {
+			if i.users == nil || !i.users.gave(id) {
 				return fmt.Errorf("processes run as user %d, and whose they are cannot be told; end them, or mend the disk", id)
 			}
 		}
@@ -73,8 +98,23 @@ func (i *Isolation) Idle() error {
 	return nil
 }
 
-// Keep keeps a user of the range from others, which an agent is seen to have.
-func (i *Isolation) Keep(id int64) supervisor.User {
-	i.users.keep(id)
-	return i.users.user(id)
+// Keep keeps a user from others that an agent is seen to have. It is a former one where it is of no range that is this instance's.
+func (i *Isolation) Keep(id int64) (user supervisor.User, former int64) {
+	firsts, _ := i.firsts() // what they cannot tell is a former one
+	for _, first := range firsts {
+		if first < id && id < first+rangeUsers {
+			if i.users != nil {
+				i.users.keep(id)
+			}
+			return supervisor.User{ID: id, Reaper: first}, 0
+		}
+	}
+	return supervisor.User{}, id
+}
+
+// Adopted notes that a live agent which an earlier process started has a user: [Isolation.Idle] passes it by.
+func (i *Isolation) Adopted(u supervisor.User) {
+	if i.users != nil && u.ID != 0 {
+		i.users.adopted(u.ID)
+	}
 }

@@ -2,10 +2,14 @@ package isolation
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 )
 
 // A user that is none of the instance's now may have been an agent's, unless somebody else is known to have it.
@@ -18,7 +22,9 @@ func TestAFormerUserMayBeAnAgents(t *testing.T) {
 	home := t.TempDir()
 	owned := func(id int64) int64 {
 		require.NoError(t, os.Lchown(home, int(id), int(id)))
-		return i.Former(Dirs{Home: home})
+		former, err := i.Former(Dirs{Home: home})
+		require.NoError(t, err)
+		return former
 	}
 
 	require.Zero(t, owned(0))
@@ -32,5 +38,56 @@ func TestAFormerUserMayBeAnAgents(t *testing.T) {
 	require.Equal(t, free+rangeUsers, owned(free+rangeUsers), "the range has an end")
 	require.NoError(t, os.WriteFile(claimFile(free), []byte(filepath.Clean(i.dir)), 0o600))
 	require.Equal(t, free+5, owned(free+5), "the range was its own")
-	require.Zero(t, i.Former(Dirs{Home: filepath.Join(home, "nosuch")}))
+	gone, err := i.Former(Dirs{Home: filepath.Join(home, "nosuch")})
+	require.NoError(t, err)
+	require.Zero(t, gone)
+}
+
+// A home that cannot be looked at is nobody's only where nobody can have one.
+func TestAHomeThatCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	loop := filepath.Join(t.TempDir(), "loop")
+	require.NoError(t, os.Symlink(loop, loop))
+	home := filepath.Join(loop, "home")
+	i := withUsers(t, t.TempDir(), 0)
+
+	_, err := i.Find(home)
+	require.ErrorIs(t, err, syscall.ELOOP)
+	_, err = i.Former(Dirs{Home: home})
+	require.ErrorIs(t, err, syscall.ELOOP)
+	never := &Isolation{dir: t.TempDir()}
+	former, err := never.Former(Dirs{Home: home})
+
+	require.NoError(t, err)
+	require.Zero(t, former)
+}
+
+// What runs as a user of any range that an instance had may be of one of its agents. Whose it is is known of those that it has given or adopted.
+func TestNothingRunsAsAUserThatMayBeAnAgents(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	dir, first := t.TempDir(), freeRange(t)
+	require.NoError(t, withUsers(t, dir, first).Close())
+	for range 2 {
+		require.NoError(t, withUsers(t, dir, freeRange(t)).Close())
+	}
+	i := withUsers(t, dir, 0)
+	user, former := i.Keep(first + 7)
+	require.Equal(t, supervisor.User{ID: first + 7, Reaper: first}, user)
+	require.Zero(t, former)
+	require.NoError(t, i.Idle())
+	left := exec.Command("/bin/sleep", "600")
+	left.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(user.ID), Gid: uint32(user.ID)}}
+	require.NoError(t, left.Start())
+	defer func() { _ = left.Process.Kill(); _ = left.Wait() }()
+
+	require.ErrorContains(t, i.Idle(), "whose they are cannot be told")
+	i.Adopted(user)
+
+	require.NoError(t, i.Idle())
 }

@@ -186,14 +186,16 @@ func (d Dirs) door() []string {
 	return []string{d.Door}
 }
 
-// User is who owns them, whether this instance has given them or another one, an agent's or not; 0 = the spoke, or nobody.
-func (d Dirs) User() int64 {
+// User is who owns them, whether this instance has given them or another one, an agent's or not; 0 = the spoke, or nobody. The error says
+// that it cannot be told now.
+func (d Dirs) User() (int64, error) {
 	for _, dir := range []string{d.Home, d.Temp, d.Work} { // the home says it, unless giving them was interrupted
-		if id := ownerOf(dir); id > 0 && id != int64(os.Geteuid()) {
-			return id
+		id, err := ownerOf(dir)
+		if err != nil || id > 0 && id != int64(os.Geteuid()) {
+			return max(id, 0), err
 		}
 	}
-	return 0
+	return 0, nil
 }
 
 // Take confines a new agent at a level: it gets its directories, which are there, and what it
@@ -275,17 +277,17 @@ func takeOne(dir string) error {
 }
 
 // Find returns the user of the agent whose home is given, and keeps it from others. Zero =
-// it has none of its own.
-func (i *Isolation) Find(home string) supervisor.User {
+// it has none of its own. The error says that it cannot be told now.
+func (i *Isolation) Find(home string) (supervisor.User, error) {
 	if i.users == nil {
-		return supervisor.User{}
+		return supervisor.User{}, nil
 	}
-	id := ownerOf(home)
-	if !i.users.holds(id) {
-		return supervisor.User{}
+	id, err := ownerOf(home)
+	if err != nil || !i.users.holds(id) {
+		return supervisor.User{}, err
 	}
 	i.users.keep(id)
-	return i.users.user(id)
+	return i.users.user(id), nil
 }
 
 // admit makes sure that the users of agents can get to their directories and no further: the

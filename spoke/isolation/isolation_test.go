@@ -275,7 +275,7 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 	name := "left-" + filepath.Base(dir)
 	u, d := agent(t, i, filepath.Join(dir, "agents", "task", "1"), `for d in /tmp /dev/shm /var/tmp; do mkdir -p $d/`+name+`/sub; echo x >$d/`+name+`/sub/file; done; ipcmk -M 4096 >/dev/null; echo x >file; chmod 755 .`)
 	require.FileExists(t, filepath.Join("/tmp", name, "sub", "file"))
-	require.Equal(t, u, i.Find(d.Home))
+	require.Equal(t, u, found(t, i, d.Home))
 
 	i.Release(u, d)
 	i.Settle()
@@ -286,7 +286,7 @@ func TestNothingOfAUserIsLeftToTheNext(t *testing.T) {
 	raw, err := os.ReadFile("/proc/sysvipc/shm")
 	require.NoError(t, err)
 	require.NotContains(t, string(raw), strconv.FormatInt(u.ID, 10))
-	require.Zero(t, i.Find(d.Home), "its directories are the spoke's")
+	require.Zero(t, found(t, i, d.Home), "its directories are the spoke's")
 	info, err := os.Stat(d.Work)
 	require.NoError(t, err)
 	require.Equal(t, os.ModeDir|0o700, info.Mode(), "and closed: a program with the user's rights may be in one")
@@ -370,7 +370,7 @@ func TestAUserThatHasAProcessStaysTaken(t *testing.T) {
 
 	require.ErrorContains(t, i.Kept()[u.ID], "are left")
 	require.True(t, i.users.taken[u.ID])
-	require.Equal(t, u, i.Find(d.Home), "the next process keeps it, too")
+	require.Equal(t, u, found(t, i, d.Home), "the next process keeps it, too")
 	state, err := stray.Process.Wait()
 	require.NoError(t, err)
 	require.Equal(t, "signal: killed", state.String(), "nothing else has a user of an agent's: it is ended")

@@ -55,7 +55,7 @@ func (i *Isolation) Release(u supervisor.User, d Dirs) {
 // range was another one when it was started, or the directories come from a backup. The agent is over.
 func takeStrange(d Dirs) {
 	for _, dir := range d.list() {
-		if ownerOf(dir) > 0 {
+		if id, _ := ownerOf(dir); id > 0 {
 			_ = takeBack([]string{dir}) // else at the next sweep
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,7 +21,8 @@ const (
 	rangeUsers = 4096          // of an instance: the reaper and one for each agent
 	ranges     = 64            // that are looked at
 
-	usersFile = "agent-users" // in the data directory: the first of the range
+	usersFile  = "agent-users"        // in the data directory: the first of the range
+	beforeFile = "agent-users-before" // there, too: those of all earlier ones, a line each
 )
 
 // users are a range of users of this host that nothing else has.
@@ -32,7 +34,7 @@ type users struct {
 
 	mu    sync.Mutex // guards what follows
 	taken map[int64]bool
-	given map[int64]bool // those of taken that this process gave to an agent
+	given map[int64]bool // those of taken that this process gave to an agent, or that a live one has which it adopted
 	next  int64
 }
 
@@ -62,6 +64,9 @@ func openUsers(dir string, named int64) (*users, error) {
 			continue
 		}
 		if first != recorded {
+			if err := noteBefore(dir, recorded); err != nil {
+				return nil, errors.Join(err, claim.Close())
+			}
 			if err := os.WriteFile(filepath.Join(dir, usersFile), fmt.Appendln(nil, first), 0o600); err != nil {
 				return nil, errors.Join(fmt.Errorf("recording the users of agents: %w", err), claim.Close())
 			}
@@ -91,6 +96,42 @@ func recordedUsers(dir string) (int64, error) {
 		return 0, fmt.Errorf("%s does not name a user; remove it while no agent runs", filepath.Join(dir, usersFile))
 	}
 	return first, nil
+}
+
+// noteBefore keeps on record that this instance had a range: agents of it may go on with their users.
+func noteBefore(dir string, first int64) error {
+	before, err := usersBefore(dir)
+	if first == 0 || err == nil && slices.Contains(before, first) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, beforeFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintln(f, first)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("recording the users that agents had before: %w", err)
+	}
+	return nil
+}
+
+// usersBefore are the first users of the ranges that the instance in dir had before the one that it has.
+func usersBefore(dir string) (firsts []int64, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, beforeFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading which users agents had before: %w", err)
+	}
+	for _, line := range strings.Fields(string(raw)) {
+		first, err := strconv.ParseInt(line, 10, 64)
+		if err != nil || first <= 0 {
+			return nil, fmt.Errorf("%s does not name a user on each line; remove it while no agent runs", filepath.Join(dir, beforeFile))
+		}
+		firsts = append(firsts, first)
+	}
+	return firsts, nil
 }
 
 func (u *users) reaper() int64 { return u.first }
@@ -127,23 +168,27 @@ func (u *users) keepEarlier(dir string) error {
 	}
 	homes, _ := filepath.Glob(filepath.Join(dir, "agents", "*", "*", "home")) // the pattern is well formed
 	for _, home := range homes {
-		if id := ownerOf(home); u.holds(id) {
+		if id, _ := ownerOf(home); u.holds(id) { // what cannot be told now and runs is kept already
 			u.keep(id)
 		}
 	}
 	return nil
 }
 
-// ownerOf is who owns a file; -1 = there is none.
-func ownerOf(path string) int64 {
+// ownerOf is who owns a file; -1 = there is none, or one that an agent with the user of this process has closed. The error says that it cannot
+// be told now.
+func ownerOf(path string) (int64, error) {
 	info, err := os.Lstat(path)
-	if err != nil {
-		return -1
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return -1, nil
+	case err != nil:
+		return -1, fmt.Errorf("looking which user an agent has: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int64(st.Uid)
+		return int64(st.Uid), nil
 	}
-	return -1
+	return -1, nil
 }
 
 // keep marks a user as taken that an earlier process gave to an agent.
@@ -153,7 +198,14 @@ func (u *users) keep(id int64) {
 	u.taken[id] = true
 }
 
-// gave reports whether this process gave a user to an agent that has it.
+// adopted notes whose a user is: that of a live agent which an earlier process started.
+func (u *users) adopted(id int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.taken[id], u.given[id] = true, true
+}
+
+// gave reports whether it is known whose a user is: this process gave it to an agent that has it, or adopted that.
 func (u *users) gave(id int64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

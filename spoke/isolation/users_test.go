@@ -196,13 +196,15 @@ func TestDirectoriesOfUsersThatAreNoLongerOursAreTakenBack(t *testing.T) {
 	}
 	outside := t.TempDir()
 	require.NoError(t, errors.Join(os.Chmod(outside, 0o755), os.Remove(whole.Temp), os.Symlink(outside, whole.Temp), os.Lchown(whole.Temp, 7, 7)))
-	require.Zero(t, i.Find(whole.Home))
+	require.Zero(t, found(t, i, whole.Home))
 
 	i.Release(supervisor.User{}, whole)
 	i.Release(supervisor.User{}, part)
 
 	for _, path := range append(whole.list(), part.list()...) {
-		require.Zero(t, ownerOf(path), path)
+		owner, err := ownerOf(path)
+		require.NoError(t, err)
+		require.Zero(t, owner, path)
 	}
 	info, err := os.Stat(outside)
 	require.NoError(t, err)
@@ -277,4 +279,12 @@ func TestUsersGoRound(t *testing.T) {
 	id, err := u.take()
 	require.NoError(t, err)
 	require.Equal(t, int64(1001), id, "the one that was free longest")
+}
+
+// found is the user whose a home is.
+func found(t *testing.T, i *Isolation, home string) supervisor.User {
+	t.Helper()
+	u, err := i.Find(home)
+	require.NoError(t, err)
+	return u
 }

@@ -14,27 +14,45 @@ func HasGroup(known Known) (bool, error) {
 	return group != nil, err
 }
 
-// UserBelow is the user from first to last that what a live shim of an attempt has started runs as, 0 where there is none: that of its
-// agent, where its directory does not say which. A shim has the user of this process: no agent with another one is taken for it.
-func UserBelow(known Known, first, last int64) (user int64, err error) {
+// UserBelow is the user that what a live shim of an attempt has started runs as, where that is not the one of this process; 0 = there is none.
+// It is that of its agent, where its directory does not say which: no agent can take another one. lives says that there is a shim. A shim has
+// the user of this process: no agent with another one is taken for it.
+func UserBelow(known Known) (user int64, lives bool, err error) {
 	shims, err := known.saved().shims()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
+	own := int64(os.Getuid())
 	for _, shim := range shims {
-		if own, err := tree.RunsAs(shim.Pid, int64(os.Getuid())); err != nil || !own {
-			return 0, fmt.Errorf("process %d looks like a shim and has another user (%w)", shim.Pid, err)
+		if is, err := tree.RunsAs(shim.Pid, own); err != nil || !is {
+			return 0, true, fmt.Errorf("process %d looks like a shim and has another user (%w)", shim.Pid, err)
 		}
-		below, err := tree.UsersBelow(shim.Pid, first, last)
+		below, err := tree.UsersBelow(shim.Pid)
 		if err != nil {
-			return 0, err
+			return 0, true, err
 		}
 		for id := range below {
-			if user != 0 && user != id {
-				return 0, fmt.Errorf("below the shim of an attempt processes run as %d and as %d", user, id)
+			switch {
+			case id == own:
+			case user != 0 && user != id:
+				return 0, true, fmt.Errorf("below the shim of an attempt processes run as %d and as %d", user, id)
+			default:
+				user = id
 			}
-			user = id
 		}
 	}
-	return user, nil
+	return user, len(shims) > 0, nil
 }
+
+// AnyLives looks once at this host for one of several attempts, which are numbered by their markers, of which something lives, and returns its
+// number; 0 = of none. What has a user of its own and no cgroup is not found so.
+func AnyLives(attempts map[string]int) (attempt int, err error) {
+	marker, err := tree.AnyMarked(attempts)
+	if err != nil {
+		return 0, fmt.Errorf("looking for what is left of attempts: %w", err)
+	}
+	return attempts[marker], nil
+}
+
+// OtherBoot reports whether an attempt is one of an earlier run of the kernel: nothing of it lives.
+func OtherBoot(known Known) bool { return known.saved().otherBoot() }

@@ -79,6 +79,10 @@ const maxExecuting, executingPause = 200 * time.Millisecond, time.Millisecond
 // HasMarker reports whether the process was executed with the marker in its
 // environment. A process of another user hides its environment and has none. An error is a fault of this host.
 func HasMarker(pid int, marker string) (bool, error) {
+	return hasOneOf(pid, func(has string) bool { return has == marker })
+}
+
+func hasOneOf(pid int, is func(marker string) bool) (bool, error) {
 	env, err := environ(pid)
 	for begin := time.Now(); err == nil && len(env) == 0 && time.Since(begin) < maxExecuting; {
 		if p, gone := ReadProcess(pid); gone != nil || !p.Executing {
@@ -91,10 +95,10 @@ func HasMarker(pid int, marker string) (bool, error) {
 	if err != nil {
 		return false, faultOnly(err)
 	}
-	entry := attempt.MarkerName + "=" + marker
 	for rest, found := string(env), true; found; {
 		var e string
-		if e, rest, found = plain.Cut(rest, "\x00"); e == entry {
+		e, rest, found = plain.Cut(rest, "\x00")
+		if marker, set := plain.CutPrefix(e, attempt.MarkerName+"="); set && is(marker) {
 			return true, nil
 		}
 	}

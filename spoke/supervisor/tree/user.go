@@ -146,17 +146,15 @@ func RunningUsers(first, last int64) (map[int64]bool, error) {
 	return running, err
 }
 
-// UsersBelow are the users from first to last that what descends from a process has among its ids.
-func UsersBelow(pid int, first, last int64) (map[int64]bool, error) {
+// UsersBelow are the users that what descends from a process has among its ids.
+func UsersBelow(pid int) (map[int64]bool, error) {
 	below, err := New("", pid, nil).Find(false)
 	running := map[int64]bool{}
 	for _, p := range below {
 		users, fault := usersOf(p.Pid)
 		err = cmp.Or(err, fault)
 		for _, id := range users {
-			if first <= id && id <= last {
-				running[id] = true
-			}
+			running[id] = true
 		}
 	}
 	return running, err
