@@ -18,7 +18,14 @@ func (w *whyAgent) runs() {
 	if !heard || c.Liveness == Late {
 		said += ", as " + w.Spoke + " last said"
 	}
-	w.add(w.standing(), cmp.Or(w.StartedAt, &w.UpdatedAt), "", "%s", said)
+	fix, since := "", cmp.Or(w.StartedAt, &w.UpdatedAt)
+	if w.Reviewed() {
+		fix, since = w.reviewFix(), &w.UpdatedAt
+		if review := w.ReviewSaid(); review != "" {
+			said += "; " + review
+		}
+	}
+	w.add(w.standing(), since, fix, "%s", said)
 	w.slow()
 	switch {
 	case w.refused():
@@ -38,6 +45,14 @@ func (w *whyAgent) runs() {
 	default:
 		w.unheard()
 	}
+}
+
+// reviewFix is what lets an agent go on whose work is reviewed.
+func (v AgentView) reviewFix() string {
+	if v.State == commands.Approved {
+		return commands.ShellLine([]string{"spawnmesh", "review", "merge", commands.ShortID(v.Task), "--onto", "BRANCH"})
+	}
+	return commands.ShellLine([]string{"spawnmesh", "review", "diff", commands.ShortID(v.Task)}) + ", then review approve or review request-changes"
 }
 
 // Stalls says of an agent that runs that it shows no work, and what helps; "" where it does.

@@ -97,6 +97,7 @@ func agentPairs(v agentView) pairs {
 	}
 	list = append(list, v.ends()...)
 	list.add("pause", v.PauseSaid())
+	list.add("review", v.ReviewSaid())
 	for _, p := range v.KillIncomplete {
 		list.add("kill incomplete", fmt.Sprintf("process %d (%s) is in state %s at %q and does not end; it is killed again every 10 s", p.Pid, p.Command, p.State, p.Wchan))
 	}

@@ -146,10 +146,10 @@ func actsOf(failed, open string) []act {
 // What lines of acts do not have: commands that change nothing, or nothing that their answer alone tells; those that
 // run until they are stopped; and those whose tests are elsewhere, as a worker's.
 var noActs = regexp.MustCompile(`^$|^(api|bench|completion|config|conformance|context|demo|doctor|health|help|hub|spoke|version|worker|why|status|result|fetch|diff|logs|agents|spokes|events|inbox|backup|restore|audit|workspace)( |$)` +
-	`|^(\S+ )?(list|show|stats|fires|deliveries)$|^backlog (why|audit|grant verify)$|^message (poll|thread|export|dead list|reader list)$`)
+	`|^(\S+ )?(list|show|stats|fires|deliveries)$|^backlog (why|audit|grant verify)$|^review diff$|^message (poll|thread|export|dead list|reader list)$`)
 
 // actsElsewhere are acts whose lines need more than a hub with a spoke has: the verbs of a task say all the same (sayTask).
-var actsElsewhere = []string{"answer", "webhook test", "webhook resend", "connections grant", "token confirm", "backlog renew", "backlog reclaim", "backlog fail", "backlog release", "backlog block", "backlog unblock", "backlog pause", "backlog resume", "backlog cancel", "backlog retry", "message ack", "message dead", "message dead retry", "message dead drop"}
+var actsElsewhere = []string{"answer", "review", "review approve", "review request-changes", "review merge", "webhook test", "webhook resend", "connections grant", "token confirm", "backlog renew", "backlog reclaim", "backlog fail", "backlog release", "backlog block", "backlog unblock", "backlog pause", "backlog resume", "backlog cancel", "backlog retry", "message ack", "message dead", "message dead retry", "message dead drop"}
 
 // Every command that changes something is among the acts of [TestALostAnswerSaysWhatWasDone].
 func TestEveryActIsTried(t *testing.T) {

@@ -138,7 +138,7 @@ Try it:  spawnmesh demo`,
 	}
 	add("try", a.demoCommand(), a.doctorCommand(), a.healthCommand(), a.benchCommand(), a.conformanceCommand(), a.versionCommand())
 	add("run", a.hubCommand(), a.spokeCommand(), a.configCommand(), a.backupCommand(), a.restoreCommand())
-	add("agents", a.spawnCommand(), a.runCommand(), a.scheduleCommand(), a.statusCommand(), a.resultCommand(), a.fetchCommand(), a.diffCommand(), a.killCommand(), a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.archiveCommand(), a.unarchiveCommand(), a.labelCommand(), a.logsCommand(), a.agentsCommand(), a.spokesCommand(), a.eventsCommand(), a.webhookCommand(), a.whyCommand(), a.inboxCommand(), a.answerCommand(), a.messageCommand(), a.workerCommand())
+	add("agents", a.spawnCommand(), a.runCommand(), a.scheduleCommand(), a.statusCommand(), a.resultCommand(), a.fetchCommand(), a.diffCommand(), a.reviewCommand(), a.killCommand(), a.cancelCommand(), a.pauseCommand(), a.resumeCommand(), a.retryCommand(), a.archiveCommand(), a.unarchiveCommand(), a.labelCommand(), a.logsCommand(), a.agentsCommand(), a.spokesCommand(), a.eventsCommand(), a.webhookCommand(), a.whyCommand(), a.inboxCommand(), a.answerCommand(), a.messageCommand(), a.workerCommand())
 	add("backlog", a.backlogCommand(), a.workspaceCommand())
 	add("limits", a.budgetCommand(), a.quotaCommand(), a.laneCommand(), a.freezeCommand(), a.unfreezeCommand(), a.retentionCommand())
 	add("federation", a.inviteCommand(), a.connectionsCommand(), a.keysCommand(), a.auditCommand())
