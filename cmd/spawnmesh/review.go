@@ -213,6 +213,8 @@ func (a *app) merge(ctx context.Context, id, into, onto string) error {
 		return commands.Refuse(commands.Conflict, "%s; the agent goes on with that", commands.OneLine(said.Message))
 	case errors.Is(err, git.ErrDiverged), errors.Is(err, git.ErrCheckedOut):
 		return commands.Refuse(commands.Conflict, "%v; nothing was merged", err).Hinting("check out another commit there, as with git switch --detach, and type the line again")
+	case errors.Is(err, git.ErrCannotMerge):
+		return misuse("%v; nothing was merged", err).Hinting("install it, or merge the branch %s by hand, and then: spawnmesh review merge %s --merged", w.forGit().Branch, w.ShortID)
 	case err != nil:
 		return notRead(ctx, err, "--into")
 	}

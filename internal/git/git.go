@@ -52,7 +52,7 @@ func At(ctx context.Context, path string) (*Git, error) {
 		return nil, fmt.Errorf("%w: %s cannot be run: %w: %s", ErrNoGit, path, err, install)
 	}
 	g.version = strings.TrimPrefix(strings.TrimSpace(text), "git version ")
-	if !enough(g.version) {
+	if !enough(g.version, Oldest) {
 		return nil, fmt.Errorf("%w: %s is of version %.40q: %s", ErrNoGit, path, g.version, install)
 	}
 	return g, nil
@@ -60,9 +60,15 @@ func At(ctx context.Context, path string) (*Git, error) {
 
 var numbers = regexp.MustCompile(`^(\d+)\.(\d+)`)
 
-// enough reports whether a version, as "2.39.5 (Apple Git-154)", is not older than Oldest.
-func enough(version string) bool {
-	has, want := numbers.FindStringSubmatch(version), numbers.FindStringSubmatch(Oldest)
+// OldestToMerge is the first version of git that merges without a working tree.
+const OldestToMerge = "2.38"
+
+// ErrCannotMerge says that git is older than [OldestToMerge], and what to do.
+var ErrCannotMerge = errors.New("this git cannot merge without a working tree")
+
+// enough reports whether a version, as "2.39.5 (Apple Git-154)", is not older than another.
+func enough(version, oldest string) bool {
+	has, want := numbers.FindStringSubmatch(version), numbers.FindStringSubmatch(oldest)
 	if has == nil {
 		return false
 	}
@@ -126,6 +132,14 @@ func (g *Git) environ(c Call) []string {
 		env = append(env, "GIT_DIR="+c.GitDir)
 	}
 	return append(env, c.Env...)
+}
+
+// merges refuses a git that is too old to merge.
+func (g *Git) merges() error {
+	if enough(g.version, OldestToMerge) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is of version %.40q, and %s or newer is needed", ErrCannotMerge, g.path, g.version, OldestToMerge)
 }
 
 // Path is where the program is.

@@ -21,7 +21,7 @@ type Merge struct {
 }
 
 // Merge merges a commit that is in the repository of path into a branch that is nowhere checked out: by moving it on where that is enough, else by
-// a commit with a message. Nothing that the repository or the commits name is run: no hook, no filter, no merge driver. With
+// a commit with a message, which needs git [OldestToMerge]. Nothing that the repository or the commits name is run: no hook, no filter, no merge driver. With
 // [ErrConflicts], and with any other error, nothing was changed.
 func (g *Git) Merge(ctx context.Context, path, tip, onto, message string) (m Merge, err error) {
 	r, err := g.Operator().Describe(ctx, path)
@@ -44,6 +44,9 @@ func (g *Git) Merge(ctx context.Context, path, tip, onto, message string) (m Mer
 		return m, err
 	}
 	if !m.Forward {
+		if err := g.merges(); err != nil {
+			return m, err
+		}
 		if m.Is, m.Conflicts, err = g.joined(ctx, r, m.Was, tip, message); err != nil {
 			return m, err
 		}

@@ -44,6 +44,7 @@ func TestMerge(t *testing.T) {
 	base := run("rev-parse", "HEAD")
 	run("branch", "work")
 	run("branch", "other")
+	run("branch", "side")
 	run("checkout", "-q", "--detach")
 	tip := commit("work", "b", "2\n")
 	run("config", "merge.own.driver", "touch "+ran+"; false")
@@ -65,6 +66,15 @@ func TestMerge(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{mine, false}, []any{m.Was, m.Forward})
 	require.Equal(t, []string{mine + " " + tip, "ann", "merge it"}, strings.Split(run("log", "-1", "--format=%P%n%an%n%s", "other"), "\n"))
+
+	past := filepath.Join(t.TempDir(), "git")
+	require.NoError(t, os.WriteFile(past, []byte("#!/bin/sh\n[ \"$*\" = version ] && echo git version 2.37.9 || exec "+g.Path()+" \"$@\"\n"), 0o700)) //nolint:gosec // a program
+	old, err := git.At(t.Context(), past)
+	require.NoError(t, err)
+	side := commit("side", "c", "3\n")
+	_, err = old.Merge(t.Context(), dir, side, "other", "merge it")
+	require.ErrorIs(t, err, git.ErrCannotMerge)
+	require.ErrorContains(t, err, "2.38 or newer is needed")
 
 	theirs := commit("work", "a", "theirs\n")
 	was := run("for-each-ref")
