@@ -36,8 +36,8 @@ func (db *DB) ProvenanceOf(ctx context.Context, conn, command string) (p Provena
 		rows, err := db.pool.Query(ctx, `SELECT c.peer, s.* FROM connections c LEFT JOIN (
 				SELECT 'order' AS what, id::text, kind, digest, envelope FROM outbox WHERE id = $2
 				UNION ALL SELECT 'order', id::text, kind, digest, envelope FROM inbox WHERE conn = $1 AND id = $2
-				UNION ALL (SELECT 'result', id::text, kind, digest, envelope FROM inbox WHERE re = $2 AND (conn = $1) IS TRUE AND code = '' AND kind = ANY ($3) ORDER BY seq LIMIT 1)
-				UNION ALL (SELECT 'result', id::text, kind, digest, envelope FROM outbox WHERE re = $2 AND kind = ANY ($3) ORDER BY seq LIMIT 1)
+				UNION ALL (SELECT 'result', id::text, kind, digest, envelope FROM inbox WHERE re = $2 AND (conn = $1) IS TRUE AND code = '' AND kind = ANY ($3) ORDER BY seq DESC LIMIT 1)
+				UNION ALL (SELECT 'result', id::text, kind, digest, envelope FROM outbox WHERE re = $2 AND kind = ANY ($3) ORDER BY seq DESC LIMIT 1)
 			) AS s ON true WHERE c.id = $1`, conn, command, []string{string(commands.ResultKind), string(commands.RefusedKind)})
 		if err != nil {
 			return err
