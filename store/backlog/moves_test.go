@@ -79,6 +79,7 @@ var reached = map[string][]step{
 
 // Moves that no act here makes, by why.
 var unreached = map[string]string{
+	// Reviews are of agents: TestWhatIsDeliveredIsReviewed of spoke, and TestAReviewFromDeliveryToMerge. None leads to running, as the attempt is over.
 	"review": "delivery changes approval merge conflict in_review> approved>",
 	// Its row says queued while the task waits for an answer, before as after: TestAnAnswerWaitsForTheNextAttempt.
 	"the loss of who asks": "queued>awaiting_input",
