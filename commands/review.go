@@ -45,6 +45,15 @@ func (r *Review) TaskID() string { return r.Task }
 // Reworks reports whether the agent is to go on.
 func (r *Review) Reworks() bool { return r.Verdict == RequestChanges || r.Verdict == Conflicts }
 
+// Repeats reports whether r says what an earlier verdict on the same attempt has said: what was merged, or could not be, was approved. What is to
+// be changed is part of what it says.
+func (r *Review) Repeats(verdict, message string) bool {
+	if r.Verdict == Approve {
+		return verdict != RequestChanges
+	}
+	return r.Verdict == verdict && (!r.Reworks() || r.Message == message)
+}
+
 // Validate checks r; the error is a [*Refused].
 func (r *Review) Validate() error {
 	if !slices.Contains(Verdicts, r.Verdict) {

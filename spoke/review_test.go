@@ -70,7 +70,11 @@ func TestReviewsWaitForTheirSpoke(t *testing.T) {
 	s := m.Spokes["attic"]
 	task := delivering(t, m, "true")
 	killed := delivering(t, m, "true")
+	back := delivering(t, m, "true")
 	m.Stop(t, "attic")
+	require.NoError(t, review(t, m, back, 1, commands.RequestChanges, "name it better"))
+	require.NoError(t, review(t, m, back, 1, commands.RequestChanges, "name it better"), "it is said once more")
+	require.Equal(t, commands.Conflict, commands.CodeOf(review(t, m, back, 1, commands.RequestChanges, "and test it")), "the agent goes on with other words")
 
 	require.NoError(t, review(t, m, task, 1, commands.Approve, ""))
 	require.NoError(t, m.Hub.Ask(t, "POST", "/api/v1/tasks/"+killed+"/kill", api.KillRequest{Reason: "not wanted"}, nil))
@@ -85,5 +89,37 @@ func TestReviewsWaitForTheirSpoke(t *testing.T) {
 	require.Equal(t, []any{commands.Cancelled, commands.Succeeded, commands.KillRequested}, []any{v.State, r.Outcome, r.Reason}, "what it has delivered stays")
 	_, err := os.Stat(filepath.Join(s.Dir, "agents", killed))
 	require.NoError(t, err)
+	meshtest.Await(t, "attempt 2 is in review", func() bool { v = m.Agent(t, back); return v.State == commands.InReview && v.Attempt == 2 })
+	require.NoError(t, review(t, m, back, 2, commands.Approve, ""))
+	require.Equal(t, commands.Completed, m.Wait(t, back).State)
+	m.Check(t)
+}
+
+// What waits for its review does not run again at a spoke that was restored to before its order, whether its directory is there or not.
+func TestWhatIsReviewedDoesNotRunAgain(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	m.Stop(t, "attic")
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	trace := filepath.Join(t.TempDir(), "trace")
+	there, gone := delivering(t, m, "sh", "-c", `echo ran >>"$0"`, trace), delivering(t, m, "sh", "-c", `echo ran >>"$0"`, trace)
+	m.Stop(t, "attic")
+	s.Restore(t, backup)
+	require.NoError(t, os.RemoveAll(filepath.Join(s.Dir, "agents", gone)))
+
+	m.Start(t, "attic")
+
+	meshtest.Await(t, "the restored spoke has found what was delivered", func() bool {
+		return s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND state = 'in_review' AND attempt = 1`, there) == 1
+	})
+	require.Equal(t, commands.Failed, m.Wait(t, gone).State)
+	ran, err := os.ReadFile(trace)
+	require.NoError(t, err)
+	require.Equal(t, "ran\nran\n", string(ran))
+	require.NoError(t, review(t, m, there, 1, commands.Approve, ""))
+	require.Equal(t, commands.Completed, m.Wait(t, there).State)
 	m.Check(t)
 }

@@ -270,7 +270,7 @@ const moveMirrors = `
 				WHEN o.forward AND m.reason = 'cancel_requested' AND NOT is_terminal(o.state::task_state) THEN m.reason WHEN o.forward THEN o.reason ELSE m.reason END,
 			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
-			result = CASE WHEN o.result IS NOT NULL AND (o.forward OR NOT o.over AND o.result->>'state' = 'in_review' AND coalesce((m.result->>'attempt')::int, 0) < (o.result->>'attempt')::int) THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,
+			result = CASE WHEN CASE WHEN o.result->>'state' = 'in_review' THEN NOT o.over AND coalesce((m.result->>'attempt')::int, 0) < (o.result->>'attempt')::int + o.forward::int ELSE o.result IS NOT NULL AND o.forward END THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,
 			final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
 			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL

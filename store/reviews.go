@@ -59,7 +59,7 @@ func (db *DB) OrderReview(ctx context.Context, v commands.Review) (o *OrderedRev
 		if err := tx.QueryRow(ctx, `SELECT review, attempt FROM mirrors WHERE task = $1`, v.Task).Scan(&last, &attempt); err != nil {
 			return fmt.Errorf("looking for reviews: %w", err)
 		}
-		if before = last.Stands(v.Attempt) && last.says(v.Verdict); before {
+		if before = last.Stands(v.Attempt) && v.Repeats(last.Verdict, last.Message); before {
 			o = last
 			return nil
 		}
@@ -70,11 +70,6 @@ func (db *DB) OrderReview(ctx context.Context, v commands.Review) (o *OrderedRev
 		return err
 	})
 	return o, before, err
-}
-
-// says reports whether o means a verdict: what was merged was approved.
-func (o *OrderedReview) says(verdict string) bool {
-	return o.Verdict == verdict || verdict == commands.Approve && o.Verdict != commands.RequestChanges
 }
 
 // reviewable refuses what the spoke would refuse by what is known here.

@@ -250,7 +250,9 @@ func (b *Backlog) tellEnded(ctx context.Context, tx *store.Tx, rows pgx.Rows, en
 	}
 	for i := range ends {
 		ends[i].End = end
-		if err := keepDelivered(ctx, tx, &ends[i]); err != nil {
+	}
+	if end == nil {
+		if err := keepDelivered(ctx, tx, ends); err != nil {
 			return nil, err
 		}
 	}

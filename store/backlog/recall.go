@@ -271,7 +271,7 @@ func (r *recalling) wentOn(h heldTask, s commands.TaskStanding) {
 func (r *recalling) before(s commands.TaskStanding) {
 	waits := s.Attempt == 0 || s.Over || s.State == commands.Queued
 	switch {
-	case s.State.Terminal():
+	case s.State.Terminal(), reviewed(s.State): // its end is found
 		r.begun.add(s.Task, s.Attempt)
 	case waits:
 		r.word(heldTask{}, s, true)

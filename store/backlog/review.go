@@ -86,7 +86,7 @@ func (r reviewing) decided(attempt int) bool { return r.last != nil && r.last.At
 
 // stands reports whether v says what was said before.
 func (r reviewing) stands(v commands.Review) bool {
-	return r.decided(v.Attempt) && (r.last.Verdict == v.Verdict || v.Verdict == commands.Approve && r.last.Verdict != commands.RequestChanges)
+	return r.decided(v.Attempt) && v.Repeats(r.last.Verdict, r.last.Message)
 }
 
 // refuses says why v is not carried out; nil where it is, or was.
@@ -194,20 +194,30 @@ func (r *reviewing) result(m Moved) *commands.Result {
 // reviewed reports whether what a task has delivered is, or was, reviewed: nothing of it runs.
 func reviewed(s commands.State) bool { return s == commands.InReview || s == commands.Approved }
 
-// keepDelivered lets the end of a task that ends in its review tell what it has delivered: that stays to be fetched.
-func keepDelivered(ctx context.Context, tx *store.Tx, m *Moved) error {
-	if m.Conn == "" || m.End != nil {
+// keepDelivered lets the ends of tasks that end in their review tell what they have delivered: that stays to be fetched.
+func keepDelivered(ctx context.Context, tx *store.Tx, ends []Moved) error {
+	at, asked := map[string]int{}, []string(nil)
+	for i, m := range ends {
+		if m.Conn != "" {
+			at[m.Task], asked = i, append(asked, m.Task)
+		}
+	}
+	if len(asked) == 0 {
 		return nil
 	}
-	r := reviewing{}
-	err := tx.QueryRow(ctx, statement("delivered"), m.Task).Scan(&r.delivered)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
+	rows, err := tx.Query(ctx, statement("delivered"), asked)
 	if err != nil {
-		return fmt.Errorf("reading what task %s has delivered: %w", m.Task, err)
+		return fmt.Errorf("reading what tasks have delivered: %w", err)
 	}
-	m.told = r.result(*m)
+	var r reviewing
+	if _, err := pgx.ForEachRow(rows, []any{&r.task, &r.delivered}, func() error {
+		m := &ends[at[r.task]]
+		m.told = r.result(*m)
+		r.delivered = nil
+		return nil
+	}); err != nil {
+		return fmt.Errorf("reading what tasks have delivered: %w", err)
+	}
 	return nil
 }
 

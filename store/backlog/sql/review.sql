@@ -25,6 +25,6 @@ WITH moved AS (
 -- include: tally
 SELECT id::text FROM moved
 
--- What the last attempt of a task has delivered that ends without another one.
+-- What the last attempts of tasks have delivered that end without another one.
 -- name: delivered
-SELECT b.result FROM task_bodies b JOIN tasks t ON t.id = b.task WHERE b.task = $1 AND b.result->>'state' = 'in_review' AND (b.result->>'attempt')::int = t.attempt
+SELECT t.id::text, b.result FROM tasks t JOIN task_bodies b ON b.task = t.id WHERE t.id = ANY ($1::uuid[]) AND t.reworks IS NOT NULL AND b.result->>'state' = 'in_review' AND (b.result->>'attempt')::int = t.attempt
