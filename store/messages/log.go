@@ -20,6 +20,8 @@ type Log struct {
 	MostReaders, MostDead         int
 	// Within is how long a reader has for what it was given.
 	Within time.Duration
+	// Pause is how long a message waits that has failed once, and twice as long each time more.
+	Pause time.Duration
 
 	db   *store.DB
 	ears ears
@@ -31,7 +33,7 @@ type Log struct {
 
 // Open returns the log in db.
 func Open(db *store.DB) *Log {
-	return &Log{db: db, MostOfWorkspace: 1_000_000, MostOfSender: 100_000, MostReaders: 1000, MostDead: 1000, Within: time.Minute, ears: newEars()}
+	return &Log{db: db, MostOfWorkspace: 1_000_000, MostOfSender: 100_000, MostReaders: 1000, MostDead: 1000, Within: time.Minute, Pause: time.Second, ears: newEars()}
 }
 
 type waiting struct {

@@ -138,7 +138,7 @@ func (l *Log) PrunedTo(ctx context.Context, workspace string) (seq int64, err er
 // Readers are all of a workspace, by name.
 func (l *Log) Readers(ctx context.Context, workspace string) (list []Reader, err error) {
 	err = l.db.ReadIn(ctx, "listing readers", workspace, func(ctx context.Context, tx *store.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT name, acked, delivered, head, tries, head_at, seen, dropped_at, (SELECT count(*) FROM message_dead d WHERE d.workspace = r.workspace AND d.reader = r.name)
+		rows, err := tx.Query(ctx, `SELECT name, acked, delivered, head, tries, head_at, seen, dropped_at, (SELECT count(*) FROM message_dead d WHERE d.workspace = r.workspace AND d.reader = r.name), since, due_at
 			FROM message_readers r WHERE workspace = $1 ORDER BY name`, workspace)
 		if err == nil {
 			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Reader])

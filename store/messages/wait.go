@@ -47,22 +47,26 @@ func (e *ears) next() <-chan struct{} {
 	return e.told
 }
 
-// Await calls look until it finds something, has failed, or the time until is over: at once, and whenever messages have come.
-func (l *Log) Await(ctx context.Context, until time.Time, look func(context.Context) (found bool, err error)) error {
-	if found, err := look(ctx); found || err != nil || !time.Now().Before(until) {
+// Await calls look until it finds something, has failed, or the time until is over: at once, whenever messages have come, and after the time that look says.
+func (l *Log) Await(ctx context.Context, until time.Time, look func(context.Context) (found bool, again time.Duration, err error)) error {
+	if found, _, err := look(ctx); found || err != nil || !time.Now().Before(until) {
 		return err
 	}
 	l.enter(ctx)
 	defer l.leave()
 	for next := l.ears.next(); ; {
-		if found, err := look(ctx); found || err != nil {
+		found, due, err := look(ctx)
+		if found || err != nil {
 			return err
 		}
 		left := time.Until(until)
 		if left <= 0 {
 			return nil
 		}
-		again := time.NewTimer(min(left, between))
+		if due <= 0 {
+			due = between
+		}
+		again := time.NewTimer(min(left, between, due))
 		select {
 		case <-next:
 		case <-again.C:

@@ -1593,6 +1593,8 @@ CREATE TABLE message_readers (
     tries       int NOT NULL DEFAULT 0,     -- how often that one has failed
     head_at     timestamptz,                -- when that one was delivered; null = it has failed since then
     seen        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    due_at      timestamptz,                -- and when it comes again
+    since       bigint NOT NULL DEFAULT 0,  -- of those for all it needs none up to this number
     dropped_at  timestamptz,                -- nobody had seen it for long: nothing is kept for it
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (workspace, name),
@@ -1680,7 +1682,7 @@ END $$;
 CREATE FUNCTION message_needed(w text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT min(least(own.seq, every.seq)) FROM message_readers r
         LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.workspace = r.workspace AND m.recipient = r.name AND m.seq > r.acked ORDER BY m.seq LIMIT 1) AS own ON true
-        LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.workspace = r.workspace AND m.recipient = '' AND m.seq > r.acked ORDER BY m.seq LIMIT 1) AS every ON true
+        LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.workspace = r.workspace AND m.recipient = '' AND m.seq > greatest(r.acked, r.since) ORDER BY m.seq LIMIT 1) AS every ON true
         WHERE r.workspace = w AND r.dropped_at IS NULL
 $$;
 
@@ -1696,6 +1698,8 @@ BEGIN
     PERFORM FROM message_numbers FOR UPDATE;
     UPDATE message_readers SET dropped_at = clock_timestamp() WHERE dropped_at IS NULL AND seen < clock_timestamp() - interval '30 days';
     DELETE FROM message_readers WHERE dropped_at < clock_timestamp() - interval '180 days';
+    DELETE FROM message_readers r WHERE starts_with(r.name, 'agent:')
+        AND NOT EXISTS (SELECT FROM tasks t WHERE t.id = CASE WHEN r.name ~ '^agent:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN substr(r.name, 7)::uuid END AND NOT is_terminal(t.state));
     DELETE FROM message_dead d WHERE d.at < clock_timestamp() - interval '30 days'
         OR NOT EXISTS (SELECT FROM message_readers r WHERE r.workspace = d.workspace AND r.name = d.reader AND r.dropped_at IS NULL);
     FOR w IN SELECT workspace FROM message_workspaces ORDER BY workspace LOOP
