@@ -23,19 +23,21 @@ type File struct {
 	Exec bool   `json:"exec,omitempty"` // it can be executed
 }
 
-// Inline reports whether s brings files or standard input.
-func (s *Spawn) Inline() bool { return len(s.Files) > 0 || s.Stdin }
+// Inline reports whether s brings files, standard input or a prompt.
+func (s *Spawn) Inline() bool { return len(s.Files) > 0 || s.Stdin || s.Prompt }
 
-// sealedParts is how many values s has sealed: of its variables, files and standard input.
+// sealedParts is how many values s has sealed: of its variables, files, standard input and prompt.
 func (s *Spawn) sealedParts() int {
 	n := len(s.Env) + len(s.Files)
-	if s.Stdin {
-		n++
+	for _, is := range []bool{s.Stdin, s.Prompt} {
+		if is {
+			n++
+		}
 	}
 	return n
 }
 
-// boundInline names files and standard input behind the variables. A name of a variable and a path are never
+// boundInline names files, standard input and prompt behind the variables. A name of a variable and a path are never
 // empty: where one is, something else begins.
 func (s *Spawn) boundInline(b []byte) []byte {
 	for _, f := range s.Files {
@@ -48,10 +50,13 @@ func (s *Spawn) boundInline(b []byte) []byte {
 	if s.Stdin {
 		b = append(b, 0, 0)
 	}
+	if s.Prompt {
+		b = append(b, 0, 0, 'p')
+	}
 	return b
 }
 
-// inText writes what files and standard input hold as text, which variables are already.
+// inText writes what files, standard input and prompt hold as text, which variables are already.
 func (s *Spawn) inText(v Values) []string {
 	plain := make([]string, len(v))
 	for i, value := range v {
@@ -69,7 +74,7 @@ func (s *Spawn) fromText(v Values) error {
 		text := v[i].Reveal()
 		raw, err := base64.StdEncoding.DecodeString(text)
 		if err != nil || base64.StdEncoding.EncodeToString(raw) != text {
-			return Refuse(BadEnv, "a file or the standard input of the order is not in base64")
+			return Refuse(BadEnv, "a file, the standard input or the prompt of the order is not in base64")
 		}
 		v[i] = NewSecret(string(raw))
 	}
@@ -80,7 +85,7 @@ func (s *Spawn) fromText(v Values) error {
 func (s *Spawn) checkInline() error {
 	switch {
 	case s.Inline() && s.Runtime == RuntimeNoop:
-		return Refuse(Validation, "runtime noop starts nothing, and takes no files and no standard input")
+		return Refuse(Validation, "runtime noop starts nothing, and takes no files, no standard input and no prompt")
 	case len(s.Files) > 0 && s.Dir != "":
 		return Refuse(Validation, "the order has files and the directory %s: files are put into a fresh directory only", Clip(s.Dir)).
 			Hinting("leave out the directory, or the files")

@@ -34,6 +34,15 @@ type Input struct {
 	Exec   bool   `json:"exec,omitempty"` // of a file: it can be executed
 }
 
+// A Given is an entry of the file that tells an agent what it was given: a list of these in JSON.
+type Given struct {
+	Kind   string `json:"kind"`
+	Path   string `json:"path"`             // absolute
+	Commit string `json:"commit,omitempty"` // of git: what was sent
+	Digest string `json:"digest,omitempty"` // of what was sent beside the order
+	Size   int64  `json:"size,omitempty"`
+}
+
 // The kinds of an input.
 const (
 	InputGit  = "git"  // a bundle of git

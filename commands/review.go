@@ -76,3 +76,21 @@ func (r *Review) Validate() error {
 
 // Delivered reports whether r is what an attempt has delivered for review, and no end of its task.
 func (r *Result) Delivered() bool { return r.State == InReview }
+
+const reviewed = "\n\nWhat was delivered for this was reviewed, and is in the working directory. This is to be changed:\n\n"
+
+// Rework is the prompt of an attempt: its task and, where a review has sent it back, what is to be changed. One of the two may be empty.
+func Rework(task, changes string) string {
+	if task == "" || changes == "" {
+		return task + changes
+	}
+	return task + reviewed + changes
+}
+
+// ReworkOf is the task of a prompt that [Rework] has made with changes.
+func ReworkOf(prompt, changes string) string {
+	if changes == "" {
+		return prompt
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(prompt, changes), reviewed)
+}

@@ -49,6 +49,7 @@ type Spawn struct {
 	Trace        string   `json:"trace,omitempty"`      // what its spans belong to: a traceparent of W3C Trace Context; "" = nothing
 	Files        []File   `json:"files,omitempty"`
 	Stdin        bool     `json:"stdin,omitempty"`    // the agent reads standard input that came with the order
+	Prompt       bool     `json:"prompt,omitempty"`   // the agent finds a prompt that came with the order
 	Inputs       []Input  `json:"inputs,omitempty"`   // what its spoke fetches from its hub before it starts
 	Review       bool     `json:"review,omitempty"`   // what it delivers is reviewed before its task has completed
 	RetryOf      string   `json:"retry_of,omitempty"` // the task that ended, whose order is given anew; "" = it is no retry

@@ -55,6 +55,9 @@ func (r SpawnRequest) Revealed() api.NewTask {
 	if s.Stdin {
 		v.Stdin = []byte(next())
 	}
+	if s.Prompt {
+		v.Prompt = []byte(next())
+	}
 	for _, in := range s.Inputs {
 		v.Inputs = append(v.Inputs, api.Input{Kind: api.InputKind(in.Kind), Digest: in.Digest, Size: in.Size, Path: in.Path, Tip: in.Tip, Origin: in.Origin, Exec: in.Exec})
 	}
@@ -73,6 +76,9 @@ func RequestOf(v api.NewTask) SpawnRequest {
 	}
 	if r.Spawn.Stdin = len(v.Stdin) > 0; r.Spawn.Stdin {
 		r.Values = append(r.Values, commands.NewSecret(string(v.Stdin)))
+	}
+	if r.Spawn.Prompt = len(v.Prompt) > 0; r.Spawn.Prompt {
+		r.Values = append(r.Values, commands.NewSecret(string(v.Prompt)))
 	}
 	for _, in := range v.Inputs {
 		r.Spawn.Inputs = append(r.Spawn.Inputs, commands.Input{Kind: string(in.Kind), Blob: commands.Blob{Digest: in.Digest, Size: in.Size}, Path: in.Path, Tip: in.Tip, Origin: in.Origin, Exec: in.Exec})

@@ -169,12 +169,12 @@ func (s *Spoke) handOver(ctx context.Context, r *run, ids map[string]string) err
 	return nil
 }
 
-// giveCheckpoint makes the copy of an attempt, and what its review says, its agent's own.
-func giveCheckpoint(r *run) error {
+// giveTold makes what an attempt is told in files its agent's own: its copy of the checkpoint, its prompt, its review and its inputs.
+func giveTold(r *run) error {
 	if r.user.ID == 0 {
 		return nil
 	}
-	for _, name := range []string{checkpointFile, reworkFile} {
+	for _, name := range []string{checkpointFile, promptFile, changesFile, inputsFile} {
 		err := os.Lchown(filepath.Join(r.own().Door, name), int(r.user.ID), int(r.user.ID))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

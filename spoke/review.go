@@ -2,12 +2,10 @@ package spoke
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
 
 	"github.com/spawnmesh/spawnmesh/commands"
-	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/store"
+	"github.com/spawnmesh/spawnmesh/store/backlog"
 )
 
 // review carries out what the reviewer of a task has decided, if nobody has decided otherwise before.
@@ -48,22 +46,14 @@ func (s *Spoke) judgeRework(ctx context.Context, m *store.Incoming, task string)
 	return commands.Refuse(refused.Code, "the next attempt is not allowed any more by the policy, now version %s: %s", rules.ID(), refused.Why).Hinting("%s", refused.Hint)
 }
 
-// reworkFile holds, in the directory of an attempt's door, what a review has sent its task back with.
-const reworkFile = "rework"
-
-// handOverReview gives an attempt that is about to start what the review of an earlier one has sent its task back with.
-func (s *Spoke) handOverReview(ctx context.Context, r *run, ids map[string]string) error {
+// sentBack is the review that has sent the task of an attempt back; none where nothing has.
+func (s *Spoke) sentBack(ctx context.Context, r *run) (v backlog.Reviewed, err error) {
 	if !r.spec.Review {
-		return nil
+		return v, nil
 	}
 	last, err := s.backlog.LastReview(ctx, r.fence.Task)
-	if err != nil || last == nil || last.Message == "" {
-		return err
+	if err == nil && last != nil {
+		v = *last
 	}
-	if err := write(r.own().Door, []placed{{path: reworkFile, content: last.Message, mode: 0o400}}); err != nil {
-		return fmt.Errorf("giving an agent its review: %w", err)
-	}
-	ids[runtime.ReviewVariable] = last.Verdict
-	ids[runtime.PromptVariable] = filepath.Join(r.own().Door, reworkFile)
-	return nil
+	return v, err
 }

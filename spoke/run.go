@@ -206,7 +206,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	}
 	command.IDs = map[string]string{runtime.TaskVariable: r.fence.Task, runtime.AttemptVariable: strconv.Itoa(r.fence.Attempt)}
 	r.doorVariables(command.IDs)
-	if err := errors.Join(s.handOver(ctx, r, command.IDs), s.handOverReview(ctx, r, command.IDs)); err != nil {
+	if err := errors.Join(s.handOver(ctx, r, command.IDs), s.writeGiven(ctx, r, env.prompt, command.IDs)); err != nil {
 		return nil, err
 	}
 	command.Trace = r.trace()
@@ -235,7 +235,7 @@ func (s *Spoke) startAgent(ctx context.Context, r *run, rules *policy.Policy, en
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(giveCheckpoint(r), s.openDoor(r, work)); err != nil {
+	if err := errors.Join(giveTold(r), s.openDoor(r, work)); err != nil {
 		return nil, err
 	}
 	return supervisor.Start(ctx, r.control(), spec)

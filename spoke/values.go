@@ -32,6 +32,7 @@ type environment struct {
 	home    []placed // files with values of variables, below secretsDir
 	work    []placed
 	stdin   string
+	prompt  string
 	secrets []string // values that are taken out of the agent's output
 }
 
@@ -60,8 +61,12 @@ func (s *Spoke) openEnvironment(spawn *commands.Spawn, conn, command, home strin
 	for i, f := range spawn.Files {
 		e.work = append(e.work, placed{path: f.Path, content: values[i].Reveal(), mode: modeOf(f)})
 	}
+	values = values[len(spawn.Files):]
 	if spawn.Stdin {
-		e.stdin = values[len(spawn.Files)].Reveal()
+		e.stdin, values = values[0].Reveal(), values[1:]
+	}
+	if spawn.Prompt {
+		e.prompt = values[0].Reveal()
 	}
 	return e, nil
 }

@@ -35,13 +35,16 @@ func askedOf(spec json.RawMessage) (list pairs) {
 	return list
 }
 
-// broughtBy names the files of an order, its standard input and its inputs.
+// broughtBy names the files of an order, its standard input, its prompt and its inputs.
 func broughtBy(s commands.Spawn) (list []string) {
 	for _, f := range s.Files {
 		list = append(list, f.Path)
 	}
 	if s.Stdin {
 		list = append(list, "standard input")
+	}
+	if s.Prompt {
+		list = append(list, "a prompt")
 	}
 	for _, in := range s.Inputs {
 		list = append(list, fmt.Sprintf("%s as %s (%s, %s)", in.Kind, cmp.Or(in.Path, "the directory"), commands.SizeText(in.Size), in.Digest[:14]))

@@ -21,7 +21,11 @@ func (f *spawnFlags) bring() error {
 			return err
 		}
 	}
-	room := commands.MaxValueBytes - len(input)
+	prompt, err := f.task()
+	if err != nil {
+		return err
+	}
+	room := commands.MaxValueBytes - len(input) - len(prompt)
 	for _, v := range r.Values {
 		room -= len(v.Reveal())
 	}
@@ -35,7 +39,28 @@ func (f *spawnFlags) bring() error {
 	if input != "" { // without it that of an agent is empty
 		r.Spawn.Stdin, r.Values = true, append(r.Values, commands.NewSecret(input))
 	}
+	if prompt != "" {
+		r.Spawn.Prompt, r.Values = true, append(r.Values, commands.NewSecret(prompt))
+	}
 	return nil
+}
+
+// task reads the prompt of an order.
+func (f *spawnFlags) task() (text string, err error) {
+	switch {
+	case f.prompt != "" && f.promptFile != "":
+		return "", misuse("--prompt and --prompt-file are both given").Hinting("give the one that is the task")
+	case f.promptFile == "":
+		return f.prompt, nil
+	case f.promptFile == "-":
+		text = f.said
+	default:
+		text, err = inOrder("--prompt-file", f.promptFile).read(nil)
+	}
+	if err == nil && text == "" {
+		err = misuse("--prompt-file %s is empty", commands.Clip(f.promptFile)).Hinting("write the task into it")
+	}
+	return text, err
 }
 
 // bringFile reads a file into the order, and returns how much it has; one for which there is no room goes beside it, where that may be.
@@ -53,20 +78,23 @@ func (f *spawnFlags) bringFile(pair string, room int) (n int, err error) {
 	return len(content), err
 }
 
-// inputOf is what --stdin brings, if it is given.
+// inputOf is what --stdin or --prompt-file - brings, if it is given.
 func (a *app) inputOf(f spawnFlags) (string, error) {
-	if !f.stdin {
-		return "", nil
+	switch {
+	case f.stdin:
+		return a.standardInput("--stdin")
+	case f.promptFile == "-":
+		return a.standardInput("--prompt-file -")
 	}
-	return a.standardInput()
+	return "", nil
 }
 
-// standardInput reads what --stdin brings.
-func (a *app) standardInput() (string, error) {
+// standardInput reads what a flag brings from there.
+func (a *app) standardInput(flag string) (string, error) {
 	if terminal(a.in) {
 		fmt.Fprintln(a.err, "type what the agent reads, and end it with Ctrl-D")
 	}
-	s := inOrder("--stdin", "")
+	s := inOrder(flag, "")
 	s.input = true
 	return s.read(a.in)
 }

@@ -70,7 +70,7 @@ func TestWhatAnOrderCannotBring(t *testing.T) {
 		require.Equal(t, exitMisuse, exitOfCode(refusal(f.bring()).Code))
 	}
 	a := &app{in: bytes.NewReader(make([]byte, commands.MaxValueBytes+1))}
-	_, err := a.standardInput()
+	_, err := a.standardInput("--stdin")
 	require.ErrorContains(t, err, "standard input has more than 96 KiB")
 }
 
@@ -88,6 +88,14 @@ func TestFilesByHand(t *testing.T) {
 	require.Zero(t, ran.code, ran.err)
 	require.Equal(t, "a file\x00input\xff", ran.out)
 	require.Contains(t, h.do("status", "brought"), "run.sh, in/data, standard input")
+	task := put(t, "task.md", "Say hi.\n", 0o644)
+	for _, args := range [][]string{{"--prompt", "Say hi.\n"}, {"--prompt-file", task}, {"--prompt-file", "-"}} {
+		told := h.run("Say hi.\n", append(append([]string{"run", "--title", "told"}, args...), "--", "sh", "-c", `cat - "$SPAWNMESH_PROMPT_FILE"`)...)
+		require.Equal(t, "Say hi.\n", told.out, told.err)
+	}
+	h.refused(exitMisuse, "both given", "spawn", "--prompt", "x", "--prompt-file", task, "--", "true")
+	h.refused(exitMisuse, "both read standard input", "spawn", "--prompt-file", "-", "--stdin", "--", "true")
+	h.refused(exitMisuse, "is empty", "spawn", "--prompt-file", put(t, "none", "", 0o644), "--", "true")
 	h.refused(exitMisuse, "files are put into a fresh directory only", "spawn", "--file", data+":data", "--dir", "/tmp", "--", "true")
 	h.refused(exitMisuse, "runtime noop starts nothing", "spawn", "--file", data+":data", "--runtime", "noop")
 	h.refused(exitRefused, "the file data is given twice", "spawn", "--file", data+":data", "--file", data+":data", "--", "true")

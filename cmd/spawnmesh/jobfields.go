@@ -134,7 +134,7 @@ func rebased(flag, text, dir string) string {
 		return filepath.Join(dir, path)
 	}
 	switch flag {
-	case "file", "stdin-file":
+	case "file", "stdin-file", "prompt-file":
 		return under(text)
 	case "secret", "secret-file":
 		if path, ok := strings.CutPrefix(text, "@"); ok {

@@ -28,8 +28,11 @@ type spawnFlags struct {
 	files        []string
 	stdinFile    string
 	stdin        bool
+	prompt       string
+	promptFile   string
 	profile      string
 	input        string // what --stdin has brought
+	said         string // what --prompt-file - has brought
 	with         []string
 	dirty        bool
 	beside       bool        // what has no room in the order may be sent to the hub before
@@ -116,6 +119,8 @@ func (f *spawnFlags) fields(fl *pflag.FlagSet) {
 	fl.StringArrayVar(&f.labels, "label", nil, "give the agent the label `NAME=VALUE`, by which the hub finds it again (repeatable)")
 	fl.StringArrayVar(&f.files, "file", nil, "put the file SRC at DST in the agent's directory before each attempt, to be executed if SRC can be (`SRC:DST`, repeatable)")
 	fl.StringVar(&f.stdinFile, "stdin-file", "", "the agent reads the file `FILE` from here as its standard input")
+	fl.StringVar(&f.prompt, "prompt", "", "give the agent this task, a `TEXT` in a file that SPAWNMESH_PROMPT_FILE names")
+	fl.StringVar(&f.promptFile, "prompt-file", "", "give the agent the task in `FILE`; - is standard input")
 	fl.StringArrayVar(&s.Capabilities, "capability", nil, "the spoke must have the capability `NAME` (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "the spoke must confine the agent by `LEVEL`, or more: "+levelWords)
 	fl.IntVar(&s.Priority, "priority", 0, "`N` from -100 to 100, higher is sooner")
@@ -156,11 +161,17 @@ func (a *app) spawn(c *cobra.Command, f spawnFlags, args []string) error {
 	if f.stdin && f.stdinFile != "" {
 		return misuse("--stdin and --stdin-file are both given").Hinting("give the one that the agent is to read")
 	}
+	if f.stdin && f.promptFile == "-" {
+		return misuse("--stdin and --prompt-file - both read standard input").Hinting("put the task into a file, and name that")
+	}
 	input, err := until(c.Context(), func() (string, error) { return a.inputOf(f) })
 	if err != nil {
 		return err
 	}
-	f.input, f.beside = input, true
+	if f.input = input; f.promptFile == "-" {
+		f.input, f.said = "", input
+	}
+	f.beside = true
 	f.req.Spawn.Argv = args
 	notes, err := until(c.Context(), f.complete)
 	if err != nil {
@@ -186,7 +197,7 @@ func (f *spawnFlags) byProfile() error {
 	}
 	word, err := policy.ProfileWord(f.profile)
 	if err == nil && len(f.req.Spawn.Argv) > 0 {
-		err = misuse("--profile and a command are both given").Hinting("a profile has its command; it reads its task from --stdin")
+		err = misuse("--profile and a command are both given").Hinting("a profile has its command; its task is --prompt")
 	}
 	f.req.Spawn.Argv, f.req.Spawn.Capabilities = []string{word}, append(f.req.Spawn.Capabilities, word)
 	return err

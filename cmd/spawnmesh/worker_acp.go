@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,10 +86,14 @@ func (w *worker) runACP(ctx context.Context, a *acp.Adapter, f *acpFlags) (err e
 	if a.Dir, err = os.Getwd(); err != nil {
 		return fmt.Errorf("finding the working directory: %w", err)
 	}
-	if a.Prompt, err = w.prompt(ctx, f); err != nil {
+	if a.Prompt, a.Changes, err = w.prompt(ctx, f); err != nil {
 		return err
 	}
-	a.Inputs = append(a.Inputs, filesIn(w.a.getenv("SPAWNMESH_INPUTS"))...)
+	given, err := w.given(ctx)
+	if err != nil {
+		return err
+	}
+	a.Inputs = append(a.Inputs, given...)
 	for i, path := range a.Inputs {
 		if !filepath.IsAbs(path) {
 			a.Inputs[i] = filepath.Join(a.Dir, path)
@@ -118,32 +123,48 @@ func (w *worker) runACP(ctx context.Context, a *acp.Adapter, f *acpFlags) (err e
 	return nil
 }
 
-// prompt reads the task.
-func (w *worker) prompt(ctx context.Context, f *acpFlags) (text string, err error) {
-	file := cmp.Or(f.promptFile, w.a.getenv(runtime.PromptVariable))
-	again := w.a.getenv(runtime.ReviewVariable) != "" // what a review says is newer than what the order does
-	if again {
-		file = w.a.getenv(runtime.PromptVariable)
-	}
-	if text = f.prompt; text == "" || again {
-		text, err = w.a.readNamed(ctx, source{what: "the prompt", path: file, input: file == "", most: maxPrompt, larger: "leave more of it in files, and name them"})
-	}
-	if err == nil && text == "" {
-		err = misuse("the prompt is empty").Hinting("give the task with --prompt, --prompt-file, or on standard input")
-	}
-	return text, err
-}
-
-// filesIn are the files of a directory of inputs, or the one that it is; none where there is nothing.
-func filesIn(dir string) (list []string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && dir != "" {
-		if _, err := os.Stat(dir); err == nil {
-			return []string{dir}
+// prompt reads the task, and what a review wants changed of what was delivered for it. The file of the prompt has both.
+func (w *worker) prompt(ctx context.Context, f *acpFlags) (task, changes string, err error) {
+	if file := w.a.getenv(runtime.ChangesVariable); file != "" {
+		if changes, err = w.a.readNamed(ctx, source{what: runtime.ChangesVariable, path: file, most: maxPrompt}); err != nil {
+			return "", "", err
 		}
 	}
-	for _, e := range entries[:min(len(entries), maxInputs)] {
-		list = append(list, filepath.Join(dir, e.Name()))
+	read := func(file string) (string, error) {
+		return w.a.readNamed(ctx, source{what: "the prompt", path: file, input: file == "", most: maxPrompt, larger: "leave more of it in files, and name them"})
 	}
-	return list
+	file := cmp.Or(f.promptFile, w.a.getenv(runtime.PromptVariable))
+	if task = f.prompt; task == "" && file != "" {
+		task, err = read(file)
+	}
+	if task = commands.ReworkOf(task, changes); err == nil && task == "" && (file == "" || changes != "") {
+		task, err = read("")
+	}
+	if err == nil && task+changes == "" {
+		err = misuse("the prompt is empty").Hinting("give the task with --prompt, --prompt-file, or on standard input")
+	}
+	return task, changes, err
+}
+
+// given are the paths that the order of this attempt brings, without the working directory itself.
+func (w *worker) given(ctx context.Context) (paths []string, err error) {
+	file := w.a.getenv(runtime.InputsVariable)
+	if file == "" {
+		return nil, nil
+	}
+	text, err := w.a.readNamed(ctx, source{what: runtime.InputsVariable, path: file, most: maxPrompt})
+	if err != nil {
+		return nil, err
+	}
+	var list []commands.Given
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, misuse("%s names %s, which is no list of inputs: %v", runtime.InputsVariable, file, err)
+	}
+	here, _ := os.Getwd() // without it all are told
+	for _, g := range list[:min(len(list), maxInputs)] {
+		if g.Path != here {
+			paths = append(paths, g.Path)
+		}
+	}
+	return paths, nil
 }

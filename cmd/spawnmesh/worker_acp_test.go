@@ -14,6 +14,7 @@ import (
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/hub"
+	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/acptest"
 	"github.com/spawnmesh/spawnmesh/internal/fleet"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
@@ -120,6 +121,31 @@ func TestACodingAgentIsNotAnsweredByAnOldWord(t *testing.T) {
 	require.NotContains(t, h.do("inbox"), "this")
 }
 
+// A coding agent does the task of its order, by its prompt or on standard input. What a review wants changed it is told in the session that it takes up,
+// and behind its task where it cannot.
+func TestACodingAgentIsSentBack(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	test, err := os.Executable()
+	require.NoError(t, err)
+	task := filepath.Join(t.TempDir(), "task")
+	require.NoError(t, os.WriteFile(task, []byte("do say draft\n"), 0o600))
+	for _, tt := range []struct {
+		by, can string
+		drafts  int
+	}{{"--prompt-file", "-load", 1}, {"--prompt-file", "-version=1", 2}, {"--stdin-file", "-load", 1}, {"--stdin-file", "-version=1", 2}} {
+		id := h.spawn("--review", tt.by, task, "--spoke", "attic", "--", program, "worker", "acp", "--", test, acptest.Mode, tt.can)
+		h.until(id, func(v hub.AgentView) bool { return v.State == commands.InReview })
+		require.NoError(t, m.Ctl.Do(t.Context(), "POST", "/api/v1/tasks/"+id+"/review", api.ReviewRequest{Attempt: 1, Verdict: commands.RequestChanges, Message: "do say better"}, nil))
+		h.until(id, func(v hub.AgentView) bool { return v.State == commands.InReview && v.Attempt == 2 })
+
+		out := h.do("logs", id)
+
+		require.Equal(t, []int{tt.drafts, 1}, []int{strings.Count(out, "draft\n"), strings.Count(out, "better\n")}, "%s %s: %s", tt.by, tt.can, out)
+	}
+}
+
 // What a coding agent says while its spoke is away is told later, though it says nothing more and the adapter has lost patience meanwhile.
 func TestACodingAgentIsHeardAfterItsSpokeWasAway(t *testing.T) {
 	t.Parallel()
@@ -194,7 +220,7 @@ func TestACodingAgentIsConfined(t *testing.T) {
 
 // worksByProfile has an order name a profile of the host, with its task as standard input.
 func worksByProfile(t *testing.T, h, s hand, agent string) {
-	ordered := h.run("do say hi", "spawn", "--any", "--profile", "tester", "--stdin", "-o", "name")
+	ordered := h.run("do say hi", "spawn", "--any", "--profile", "tester", "--prompt-file", "-", "-o", "name")
 	require.Equal(t, exitNoSpoke, ordered.code, "%s%s", ordered.out, ordered.err)
 	require.Contains(t, h.ends(h.spawn("--spoke", "attic", "--", "profile:tester")).Sentence(), "there is no profile:tester on this spoke")
 	s.refused(exitMisuse, `there is no preset "vi"`, "spoke", "profiles", "add", "vi")

@@ -2312,6 +2312,9 @@ type NewTask struct {
 	OnLoss   NewTaskOnLoss `json:"on_loss,omitempty,omitzero"`
 	Priority int           `json:"priority,omitempty,omitzero"`
 
+	// Prompt Its task in words, in base64: a file that SPAWNMESH_PROMPT_FILE names, beside its directory; absent or empty: none.
+	Prompt []byte `json:"prompt,omitempty,omitzero"`
+
 	// Review What it delivers waits for a review, and for its merge, before it has completed.
 	Review bool `json:"review,omitempty,omitzero"`
 

@@ -36,6 +36,7 @@ type Adapter struct {
 	Argv    []string // the coding agent
 	Dir     string   // where it works, absolute
 	Prompt  string
+	Changes string   // what a review wants of what was delivered before; "" = there was none
 	Inputs  []string // paths that it is told of
 	Rules   Rules
 	AskFor  time.Duration    // how long a person is waited for; 0 = a day

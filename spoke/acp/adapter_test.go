@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/acptest"
 	"github.com/spawnmesh/spawnmesh/spoke/acp"
 )
@@ -156,6 +157,23 @@ func TestASessionIsTakenUp(t *testing.T) {
 			require.Contains(t, j.asked(t), "initialize\n"+tt.method+"\nsession/prompt\n")
 			require.Contains(t, j.asked(t), tt.words)
 		})
+	}
+}
+
+// What a review wants changed is all that is said in a session that is taken up; in a new one the task is said before it.
+func TestAReviewIsHeard(t *testing.T) {
+	for name, told := range map[string]string{"-load": "do say better", "-auth=false": commands.Rework("do say hello", "do say better")} {
+		j := newJob(t, "do say hello", name)
+		j.Session, j.Attempt, j.Changes = "s-1", 2, "do say better"
+
+		out := j.runs(t, acp.Done)
+
+		require.Contains(t, out, "better\n")
+		require.Equal(t, name != "-load", strings.Contains(out, "hello\n"), out)
+		quoted, err := json.Marshal(told)
+		require.NoError(t, err)
+		require.Contains(t, j.asked(t), string(quoted))
+		require.NotContains(t, j.asked(t), "interrupted")
 	}
 }
 

@@ -114,10 +114,14 @@ func (r *run) prompt(ctx context.Context) (wire.StopReason, error) {
 	return resp.StopReason, err
 }
 
-// words are what the agent is told: the task, what an attempt before has left, and the inputs.
+// words are what the agent is told: the task, what an attempt before has left, and the inputs. In a session that a review sends back it knows the
+// task, and is told what is to be changed.
 func (r *run) words(ctx context.Context) []wire.ContentBlock {
-	text := r.Prompt
-	if r.resumed {
+	text := commands.Rework(r.Prompt, r.Changes)
+	switch {
+	case r.resumed && r.Changes != "":
+		text = r.Changes
+	case r.resumed:
 		text = "Your work on this task was interrupted. Look where it stands, and go on from there. The task is:\n\n" + text
 	}
 	if r.Attempt > 1 || len(r.Before) > 0 {
@@ -147,5 +151,5 @@ func (r *run) before() string {
 	if text == "" {
 		return ""
 	}
-	return "\n\nAn earlier attempt at this task was interrupted. What it left is in the working directory, as far as that was kept. Its last words were:\n\n" + commands.Clean(text, 32<<10)
+	return "\n\nWhat an earlier attempt at this task left is in the working directory, as far as that was kept. Its last words were:\n\n" + commands.Clean(text, 32<<10)
 }

@@ -18,6 +18,8 @@ const (
 	SessionVariable    = "SPAWNMESH_SESSION"
 	PromptVariable     = "SPAWNMESH_PROMPT_FILE"
 	ReviewVariable     = "SPAWNMESH_REVIEW" // what has sent it back: of an attempt that goes on after a review
+	ChangesVariable    = "SPAWNMESH_REVIEW_FILE"
+	InputsVariable     = "SPAWNMESH_INPUTS"
 
 	traceVariable = "TRACEPARENT"
 )
@@ -28,7 +30,8 @@ var own = []struct{ name, when string }{
 	{"HOME", ""}, {"LANG", ""}, {"PATH", ""}, {"TMPDIR", ""},
 	{AttemptVariable, ""}, {supervisor.MarkerName, ""}, {SocketVariable, ""}, {TaskVariable, ""}, {TokenVariable, ""},
 	{DeadlineVariable, "where its time is bounded"}, {CheckpointVariable, "where an attempt before has kept one"}, {SessionVariable, "where one has"},
-	{PromptVariable, "where it goes on after a review"}, {ReviewVariable, "there, too"},
+	{ReviewVariable, "where a review has sent it back"}, {ChangesVariable, "there"}, {PromptVariable, "there and where its order has a prompt"},
+	{InputsVariable, "where its order has files or inputs"},
 	{traceVariable, "where its order belongs to a trace"},
 }
 
