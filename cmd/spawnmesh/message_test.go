@@ -98,7 +98,7 @@ func TestAnExportIsKilled(t *testing.T) {
 	}
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
 	require.NoError(t, err)
-	_, err = f.WriteString(`{"seq": 7, "id": "half a li`) // as one that was killed while it wrote
+	_, err = f.WriteString(`{"at":"2026-07-01T`) // as one that was killed while it wrote
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 
@@ -119,8 +119,57 @@ func TestAnExportIsKilled(t *testing.T) {
 		require.EqualValues(t, i+1, seq)
 	}
 	require.Contains(t, h.do("message", "export", file), " has 0 messages more")
-	other := put(t, "other", "hello\n", 0o600)
-	h.refused(exitMisuse, "it is no export of messages", "message", "export", other)
-	foreign := put(t, "foreign", `{"seq":1,"id":"0193a3c0-2222-7aaa-8bbb-77f4a4fefe00"}`+"\n", 0o600)
-	h.refused(exitConflict, "is not of this log", "message", "export", foreign)
+}
+
+// An export changes no file that is none of its own.
+func TestAnExportEmptiesNoOtherFile(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	sendNotes(t, h.dir, 3)
+	file := put(t, "export", "", 0o600)
+	h.do("message", "export", file)
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	line := `{"seq":1,"id":"0193a3c0-2222-7aaa-8bbb-77f4a4fefe00","log":"other/main"}` + "\n"
+	for text, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"hello\n":                      {exitMisuse, "it is no export of messages"},
+		`{"settings": 1}`:              {exitMisuse, "it is no export of messages"},
+		string(whole) + "a\n" + "half": {exitMisuse, "it is no export of messages"},
+		line:                           {exitConflict, "is not of this log"},
+		line + `{"at":"20`:             {exitConflict, "is not of this log"},
+	} {
+		other := put(t, "other", text, 0o600)
+		h.refused(want.status, want.says, "message", "export", other)
+		is, err := os.ReadFile(other)
+		require.NoError(t, err)
+		require.Equal(t, text, string(is))
+	}
+	for _, part := range []string{`{"a`, `{"at":"2026`} {
+		begun := put(t, "begun", part, 0o600)
+		h.do("message", "export", begun)
+		is, err := os.ReadFile(begun)
+		require.NoError(t, err)
+		require.Equal(t, string(whole), string(is))
+	}
+}
+
+// A line whose message was removed since is known by the name of its log, and one that is there by its id.
+func TestALineIsOfItsLog(t *testing.T) {
+	t.Parallel()
+	log := messageLog{"a/main", 7}
+	there := []api.Message{{Seq: 9, ID: "nine"}}
+	for l, want := range map[lastLine]bool{
+		{Seq: 9, ID: "nine"}:                  true,
+		{Seq: 9, ID: "other", Log: "a/main"}:  false,
+		{Seq: 7, ID: "seven", Log: "a/main"}:  true,
+		{Seq: 7, ID: "seven", Log: "b/main"}:  false,
+		{Seq: 7, ID: "seven", Log: "a/other"}: false,
+		{Seq: 8, ID: "eight", Log: "a/main"}:  false,
+	} {
+		require.Equal(t, want, l.isOf(log, there), "%+v", l)
+	}
 }
