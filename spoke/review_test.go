@@ -123,3 +123,24 @@ func TestWhatIsReviewedDoesNotRunAgain(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, there).State)
 	m.Check(t)
 }
+
+// What was approved waits for its review again where its spoke has refused that.
+func TestAnApprovalThatIsRefused(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := delivering(t, m, "true")
+	s.Exec(t, `UPDATE grants SET kinds = array_remove(kinds, 'agent.review')`)
+
+	require.NoError(t, review(t, m, task, 1, commands.Approve, ""))
+
+	meshtest.Await(t, "the approval is refused", func() bool {
+		o := store.ReadReview(m.Agent(t, task).Review)
+		return o != nil && o.State == store.PauseRefused
+	})
+	require.Equal(t, commands.InReview, m.Agent(t, task).State)
+	s.Exec(t, `UPDATE grants SET kinds = kinds || '{agent.review}'`)
+	require.NoError(t, review(t, m, task, 1, commands.Approve, ""))
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	m.Check(t)
+}

@@ -87,8 +87,8 @@ type ownOrder struct {
 	envelope []byte
 }
 
-// adopted is who has ordered what was adopted.
-const adopted = "restored"
+// Adopted is who has ordered what was adopted.
+const Adopted = "restored"
 
 func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 	h := o.header
@@ -103,7 +103,7 @@ func (tx *Tx) adopt(ctx context.Context, c Connection, o ownOrder) error {
 			SELECT command FROM mirrors WHERE task = $1
 		), adopted AS (
 			INSERT INTO mirrors AS m (task, conn, title, priority, command, command_digest, request_digest, created_by, spec, expires_at, created_at, accepted_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, '`+adopted+`', $8, $9, $10, clock_timestamp())
+			VALUES ($1, $2, $3, $4, $5, $6, $7, '`+Adopted+`', $8, $9, $10, clock_timestamp())
 			ON CONFLICT (task) DO UPDATE SET command = excluded.command, command_digest = excluded.command_digest, expires_at = excluded.expires_at, accepted_at = excluded.accepted_at
 				WHERE m.conn = excluded.conn AND m.spec - 'trace' = excluded.spec - 'trace' AND m.command <> excluded.command AND m.ended_at IS NULL
 			RETURNING task

@@ -160,7 +160,7 @@ func findOrdered(tx *Tx, orders []SpawnOrder, out []Ordered) {
 	for i, o := range orders {
 		tasks[i], keys[i] = o.Spawn.Task, o.IdempotencyKey
 	}
-	tx.Queue(`SELECT u.n, m.task::text, m.request_digest, m.created_by = '`+adopted+`', c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
+	tx.Queue(`SELECT u.n, m.task::text, m.request_digest, m.created_by = '`+Adopted+`', c.id::text, c.peer_name FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS u (task, key, n), LATERAL (
 			SELECT task, conn, request_digest, created_by FROM mirrors WHERE task = u.task
 			UNION SELECT task, conn, request_digest, created_by FROM mirrors WHERE u.key <> '' AND idempotency_key = u.key
 		) AS m JOIN connections c ON c.id = m.conn`, tasks, keys).Query(func(rows pgx.Rows) error {

@@ -109,7 +109,7 @@ func sendReview(ctx context.Context, tx *Tx, conn string, v commands.Review) (*O
 // keepReviews notes what spokes say to reviews, after the mirrors were moved, and sends those again that a spoke has lost: it was restored from
 // a backup, and says that what was reviewed waits for that.
 func keepReviews(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
-	var orders, waiting []string
+	var orders, waiting, approved []string
 	var said []map[string]any
 	for _, m := range batch {
 		_, order := m.Effect.(commands.Kind)
@@ -123,6 +123,8 @@ func keepReviews(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) 
 			}
 		case !order && m.Code == "" && waitsForReview(m.Body):
 			waiting = append(waiting, m.Task())
+		case !order && m.Code == "" && waitsForMerge(m.Body):
+			approved = append(approved, m.Task())
 		}
 	}
 	if len(orders) > 0 {
@@ -130,7 +132,7 @@ func keepReviews(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) 
 			return fmt.Errorf("keeping what became of reviews: %w", err)
 		}
 	}
-	return reviewAgain(ctx, tx, from, waiting)
+	return reviewAgain(ctx, tx, from, waiting, approved)
 }
 
 func waitsForReview(b commands.Body) bool {
@@ -143,7 +145,12 @@ func waitsForReview(b commands.Body) bool {
 	return false
 }
 
-// answerReviews takes answers by column. The mirrors are held in the order of their tasks, as everywhere.
+func waitsForMerge(b commands.Body) bool {
+	s, is := b.(*commands.TaskState)
+	return is && s.State == commands.Approved
+}
+
+// answerReviews takes answers by column. What was approved here waits for its review again where its spoke has refused that. The mirrors are held in the order of their tasks, as everywhere.
 const answerReviews = `
 	WITH held AS MATERIALIZED (
 		SELECT m.task, m.review || u.said AS review, u.said FROM unnest($1::uuid[], $2::jsonb[]) AS u (command, said) JOIN outbox o ON o.id = u.command AND (o.conn = $3) IS TRUE
@@ -151,15 +158,17 @@ const answerReviews = `
 	), audited AS (
 		INSERT INTO audit (actor, action, object, code, why, conn) SELECT $4, 'task.review_refused', task::text, said->>'code', said->>'why', $3::uuid FROM held WHERE said->>'state' = 'refused'
 	)
-	UPDATE mirrors m SET review = h.review, updated_at = clock_timestamp() FROM held h WHERE m.task = h.task`
+	UPDATE mirrors m SET review = h.review, updated_at = clock_timestamp(),
+		state = CASE WHEN m.state = 'approved' AND h.said->>'state' = 'refused' AND h.review->>'verdict' = 'approve' THEN 'in_review' ELSE m.state END FROM held h WHERE m.task = h.task`
 
-// reviewAgain sends the reviews again that spokes had taken, of tasks that they say to wait for them.
-func reviewAgain(ctx context.Context, tx *Tx, from Standing, waiting []string) error {
-	if len(waiting) == 0 {
+// reviewAgain sends the reviews again that spokes had taken, of tasks that they say to wait for them: of those that are approved, what became of
+// the merge.
+func reviewAgain(ctx context.Context, tx *Tx, from Standing, waiting, approved []string) error {
+	if len(waiting)+len(approved) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT task::text, review FROM mirrors WHERE task = ANY ($1::uuid[]) AND (conn = $2) IS TRUE AND NOT is_terminal(state) AND review->>'state' = $3 AND (review->>'attempt')::int = attempt ORDER BY task FOR UPDATE`,
-		waiting, from.ID, PauseTaken)
+	rows, err := tx.Query(ctx, `SELECT task::text, review FROM mirrors WHERE (task = ANY ($1::uuid[]) OR task = ANY ($4::uuid[]) AND review->>'verdict' IN ('merged', 'conflict')) AND (conn = $2) IS TRUE AND NOT is_terminal(state) AND review->>'state' = $3 AND (review->>'attempt')::int = attempt ORDER BY task FOR UPDATE`,
+		waiting, from.ID, PauseTaken, approved)
 	if err != nil {
 		return fmt.Errorf("looking for reviews that were lost: %w", err)
 	}
