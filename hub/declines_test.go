@@ -61,8 +61,8 @@ func TestAHubKnowsWhatASpokeDoesNotTake(t *testing.T) {
 	nothing()
 
 	grant(map[string]any{"kinds": []string{"agent.status", "agent.kill"}})
-	says(commands.CauseGrant, "does not take agent.spawn, agent.answer, agent.pause of this hub", "may not order agent.spawn, agent.answer, agent.pause")
-	grant(map[string]any{"kinds": []string{"agent.spawn", "agent.status", "agent.kill", "agent.answer", "agent.pause"}})
+	says(commands.CauseGrant, "does not take agent.spawn, agent.answer, agent.pause, agent.review of this hub", "may not order agent.spawn, agent.answer, agent.pause, agent.review")
+	grant(map[string]any{"kinds": []string{"agent.spawn", "agent.status", "agent.kill", "agent.answer", "agent.pause", "agent.review"}})
 	nothing()
 
 	rules("version: 1\nruntimes: []\n")

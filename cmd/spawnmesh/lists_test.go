@@ -19,11 +19,8 @@ func oneOfEach(t *testing.T, h hand) {
 		"quota create q --concurrent 1", "freeze --scope lane:slow --reason x", "schedule create nightly --cron @daily --spoke attic -- true", "webhook create pager https://receiver.invalid/in --state cancelled", "keys rotate"} {
 		h.do(strings.Fields(line)...)
 	}
-	seq := strings.TrimSpace(h.do("message", "send", "--type", "x-note", "--payload", "1", "-o", "name"))
-	for range 5 {
-		h.do("message", "poll", "--as", "eve")
-		h.do("message", "ack", "1", "--as", "eve", "--failed", "no "+seq)
-	}
+	h.do("message", "send", "--type", "x-note", "--payload", "1")
+	h.do("message", "poll", "--as", "eve")
 	token := filepath.Join(t.TempDir(), "token")
 	h.do("token", "create", "--name", "board", "--role", "viewer", "--workspace", "*", "--out", token)
 	h.do("context", "add", "elsewhere", "--url", "http://localhost:1", "--token-file", token)
@@ -32,8 +29,8 @@ func oneOfEach(t *testing.T, h hand) {
 // listCommands are the commands that print a list.
 func listCommands() (list []string) {
 	everyCommand(func(c *cobra.Command, path []string) {
-		if c.Name() == "list" && path[0] == "review" {
-			return // it is agents by another name
+		if c.Name() == "list" && (path[0] == "review" || path[0] == "message" && path[1] == "dead") {
+			return // agents by another name, and see TestADeadLetterByHand
 		}
 		if c.Name() == "list" || c.Name() == "agents" || c.Name() == "retention" {
 			list = append(list, strings.Join(path, " "))

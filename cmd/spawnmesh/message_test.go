@@ -173,3 +173,26 @@ func TestALineIsOfItsLog(t *testing.T) {
 		require.Equal(t, want, l.isOf(log, there), "%+v", l)
 	}
 }
+
+// What a reader fails five times at comes to his dead letters after the pauses between, and stays there until somebody says what becomes of it.
+func TestADeadLetterByHand(t *testing.T) {
+	t.Parallel()
+	m := startMesh(t)
+	h := hand{t: t, dir: m.Hub.Dir}
+	h.do("message", "send", "--type", "x-note", "--payload", "1")
+	for range 5 {
+		require.NotEmpty(t, h.do("message", "poll", "--as", "eve", "--wait", "30s", "-o", "name"))
+		h.do("message", "ack", "1", "--as", "eve", "--failed", "no room")
+	}
+
+	names, lines := h.do("message", "dead", "list", "-o", "name"), h.do("message", "dead", "list", "-o", "ndjson")
+
+	require.Equal(t, 1, strings.Count(names, "\n"))
+	require.Equal(t, 1, strings.Count(lines, "\n"))
+	require.Contains(t, lines, `"no room"`)
+	require.Empty(t, h.do("message", "poll", "--as", "eve", "-o", "name"))
+	h.do("message", "dead", "retry", "1", "--reader", "eve")
+	require.NotEmpty(t, h.do("message", "poll", "--as", "eve", "-o", "name"))
+	h.do("message", "dead", "drop", "1", "--reader", "eve")
+	require.Empty(t, h.do("message", "dead", "list", "-o", "name"))
+}

@@ -169,7 +169,7 @@ What was merged in another way is told with --merged, which looks at no reposito
 		return a.merge(c.Context(), args[0], into, onto)
 	}
 	c.Flags().StringVar(&into, "into", ".", "the repository is `REPO`")
-	c.Flags().StringVar(&onto, "onto", "", "the branch is `BRANCH` (required)")
+	c.Flags().StringVar(&onto, "onto", "", "the branch is `BRANCH`, required unless --merged")
 	c.Flags().BoolVar(&merged, "merged", false, "it was merged in another way")
 	return c
 }

@@ -24,13 +24,14 @@ func TestEveryOperationIsForItsRoles(t *testing.T) {
 	owner.gets(t, api.Base+"/openapi.json", &doc)
 	type column struct {
 		p      *program
+		name   string // as whom it reads messages
 		access api.Access
 	}
-	columns := []column{{asks(t, m, "", 0), api.Access{}}}
+	columns := []column{{asks(t, m, "", 0), "nobody", api.Access{}}}
 	for i, workspace := range []string{api.Everywhere, "main", "lab"} {
 		for j, role := range api.Roles {
 			name := string(role) + "-" + []string{"all", "main", "lab"}[i]
-			columns = append(columns, column{asks(t, m, token(t, m, name, role, workspace).Token, byte(10+10*i+j)), api.Access{Role: role, Workspace: workspace}})
+			columns = append(columns, column{asks(t, m, token(t, m, name, role, workspace).Token, byte(10+10*i+j)), "token:" + name, api.Access{Role: role, Workspace: workspace}})
 		}
 	}
 	asked := 0
@@ -44,9 +45,10 @@ func TestEveryOperationIsForItsRoles(t *testing.T) {
 			if slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, path) {
 				route = path
 			}
-			at := strings.NewReplacer("{workspace}", "main", "{task}", "nothing", "{connection}", "nothing", "{invite}", "nothing", "{token}", "nothing", "{", "", "}", "").Replace(route)
+			named := strings.NewReplacer("{reader}", "*", "{workspace}", "main", "{task}", "nothing", "{connection}", "nothing", "{invite}", "nothing", "{token}", "nothing", "{", "", "}", "").Replace(route)
 			columns[0].p = asks(t, m, "", byte(100+asked%100)) // who has no token has a rate of his own
 			for _, c := range columns {
+				at := strings.ReplaceAll(named, "*", c.name)
 				status, code, said := c.p.ask(t, method, at, bodyOf(method))
 				asked++
 				want := c.access.Denies(method+" "+route, at)

@@ -75,12 +75,12 @@ func TestTheLevelOfAHost(t *testing.T) {
 			if tt.fault != "" {
 				require.ErrorContains(t, err, tt.fault)
 				require.Equal(t, commands.Capability, p.Judge(order, nil).Code)
-				require.Equal(t, []string{"go"}, p.Offers())
+				require.Equal(t, []string{"go", commands.ReviewTaken}, p.Offers())
 				return
 			}
 			require.NoError(t, err)
 			require.Nil(t, p.Judge(order, nil))
-			require.Equal(t, append([]string{"go"}, commands.IsolationCapabilities(level)...), p.Offers())
+			require.Equal(t, append([]string{"go", commands.ReviewTaken}, commands.IsolationCapabilities(level)...), p.Offers())
 			order.Capabilities = []string{"isolation:user"}
 			require.Equal(t, level != user && level != both, p.Judge(order, nil) != nil)
 		})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/spawnmesh/spawnmesh/commands"
@@ -114,6 +115,9 @@ func (l *Log) search(ctx context.Context, t Terms, args []any) (list []Message, 
 // Show returns one message of a workspace.
 func (l *Log) Show(ctx context.Context, workspace, id string) (m Message, err error) {
 	missing := commands.Refuse(commands.NotFound, "no message %q here", commands.Clip(id)).Hinting("see").Running("message", "list")
+	if _, err := uuid.Parse(id); err != nil {
+		return m, missing
+	}
 	err = l.db.ReadIn(ctx, "reading a message", workspace, func(ctx context.Context, tx *store.Tx) error {
 		rows, err := tx.Query(ctx, `SELECT `+columns+`, false FROM messages m WHERE m.workspace = $1 AND m.id = $2`, workspace, id)
 		if err == nil {
