@@ -20,6 +20,7 @@ func TestMerge(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir, "-c", "user.name=ann", "-c", "user.email=ann@example.org"}, args...)...)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null") // else the hooks of the tests' home are run
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "git %v: %s", args, out)
 		return strings.TrimSpace(string(out))
@@ -83,6 +84,7 @@ func TestMerge(t *testing.T) {
 	require.Equal(t, []string{"a"}, m.Conflicts)
 	require.Equal(t, was, run("for-each-ref"), "nothing was changed")
 	require.NoFileExists(t, ran)
+	require.NoFileExists(t, home+"/canary")
 	run("checkout", "-q", "-f", "other")
 	_, err = g.Merge(t.Context(), dir, theirs, "other", "merge it")
 	require.ErrorIs(t, err, git.ErrCheckedOut)

@@ -20,7 +20,8 @@ type Process struct {
 	ChildTicks  uint64 // CPU time of the children it has waited for
 	RSSPages    int64
 	Command     string
-	Executing   bool // it is being executed: it has memory, and no environment in it yet. It is said of who may be asked for that only
+	Executing   bool   // it is being executed: it has memory, and no environment in it yet. It is said of who may be asked for that only
+	EnvironAt   uint64 // where its environment begins in its memory: each execution has another place, as a rule. 0 as Executing
 }
 
 // Gone reports whether the process can do nothing any more. A leader that has
@@ -64,7 +65,7 @@ func parseStat(line []byte) (Process, error) {
 	if err != nil {
 		return Process{}, plain.Wrap("parsing a stat line", err)
 	}
-	return Process{
+	p := Process{
 		Pid:        pid,
 		Command:    string(line[open+1 : end]),
 		State:      f[0][0],
@@ -74,8 +75,11 @@ func parseStat(line []byte) (Process, error) {
 		Threads:    int(number(20)),
 		Start:      number(22),
 		RSSPages:   int64(number(24)),
-		Executing:  len(f) >= 49 && number(23) > 0 && number(51) == 0,
-	}, nil
+	}
+	if len(f) >= 49 {
+		p.Executing, p.EnvironAt = number(23) > 0 && number(51) == 0, number(50)
+	}
+	return p, nil
 }
 
 func lastIndex(line []byte, c byte) int {

@@ -85,12 +85,12 @@ func HasMarker(pid int, marker string) (bool, error) {
 func hasOneOf(pid int, is func(marker string) bool) (bool, error) {
 	env, err := environ(pid)
 	for begin := time.Now(); err == nil && len(env) == 0 && time.Since(begin) < maxExecuting; {
-		if p, gone := ReadProcess(pid); gone != nil || !p.Executing {
-			env, err = environ(pid) // it may have got it since
-			break
+		before, _ := ReadProcess(pid)
+		env, err = environ(pid)
+		if after, gone := ReadProcess(pid); gone != nil || !after.Executing && after.EnvironAt == before.EnvironAt {
+			break // it was not executed meanwhile
 		}
 		time.Sleep(executingPause)
-		env, err = environ(pid)
 	}
 	if err != nil {
 		return false, faultOnly(err)
