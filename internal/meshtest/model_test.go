@@ -119,7 +119,7 @@ func (m *machine) orderAs(retries int, rerun bool) {
 
 // open orders the first task of a history, and may lead it where random steps seldom lead one.
 func (m *machine) open(rt *rapid.T) {
-	way := rapid.SampledFrom([]string{"none", "blocked while it waits", "killed while it waits", "goes on", "times out while it stands still"}).Draw(rt, "opening")
+	way := rapid.SampledFrom([]string{"none", "blocked while it waits", "killed while it waits", "times out while it waits", "goes on", "times out while it stands still"}).Draw(rt, "opening")
 	if way == "none" {
 		m.order(rt)
 		return
@@ -134,6 +134,8 @@ func (m *machine) open(rt *rapid.T) {
 	case "blocked while it waits", "killed while it waits":
 		m.askAs(f, "a")
 		m.endAs(f, commands.Interrupted)
+	case "times out while it waits":
+		m.askAs(f, "a")
 	default:
 		m.pauses(id, true)
 		m.carryToSpoke(m.orders)
