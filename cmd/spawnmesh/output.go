@@ -155,15 +155,15 @@ func harmless(r rune) rune {
 	return r
 }
 
-// ago says how long ago t was, for people.
+// ago says how long ago t was, for people, in three cells for the first 99 days.
 func ago(t time.Time) string {
 	d := time.Since(t)
 	switch {
 	case d < time.Second:
 		return "now"
-	case d < 2*time.Minute:
+	case d < 100*time.Second:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
+	case d < 100*time.Minute:
 		return fmt.Sprintf("%dm", int(d.Minutes()))
 	case d < 48*time.Hour:
 		return fmt.Sprintf("%dh", int(d.Hours()))
