@@ -112,12 +112,12 @@ func (r *Report) NoRetry() bool { return r != nil && r.Final && r.As == SaidFail
 
 // Contradicts says where what the agent has said is not what its supervisor saw; "" where it is.
 func (b *Result) Contradicts() string {
-	r := b.Reported
+	r, well := b.Reported, b.State == Completed || b.Delivered()
 	switch {
 	case r == nil:
-	case r.As == SaidDone && b.State != Completed:
+	case r.As == SaidDone && !well:
 		return "it said that it is done, and has not completed"
-	case r.As == SaidFailed && b.State == Completed:
+	case r.As == SaidFailed && well:
 		return "it said that it has failed, and ended with exit code 0"
 	}
 	return ""

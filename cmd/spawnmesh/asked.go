@@ -47,7 +47,7 @@ func broughtBy(s commands.Spawn) (list []string) {
 		list = append(list, "a prompt")
 	}
 	for _, in := range s.Inputs {
-		list = append(list, fmt.Sprintf("%s as %s (%s, %s)", in.Kind, cmp.Or(in.Path, "the directory"), commands.SizeText(in.Size), in.Digest[:14]))
+		list = append(list, fmt.Sprintf("%s as %s (%s, %s)", in.Kind, cmp.Or(in.Path, "the directory"), commands.SizeInWords(in.Size), in.Digest[:14]))
 	}
 	return list
 }

@@ -66,15 +66,25 @@ func (t *teller) once(ctx context.Context) (ended bool) {
 		return false
 	}
 	t.said = about
-	t.to.progress(printable(fmt.Sprintf("%s on %s: %s", commands.ShortID(v.Task), v.Spoke, stands(v.AgentView, first))))
+	t.to.progress(printable(fmt.Sprintf("%s on %s: %s", commands.ShortID(v.Task), v.Spoke, t.stands(v.AgentView, first))))
 	return false
 }
 
-// stands says of an agent that has not ended what it waits for first, or that it runs.
-func stands(v hub.AgentView, first commands.WhyReason) string {
+// stands says of an agent that has not ended what it waits for first, or that it runs. Where it waits for a person that is with what is typed.
+func (t *teller) stands(v hub.AgentView, first commands.WhyReason) string {
 	said := strings.TrimPrefix(first.Text, v.Spoke+": ") // the line has named it
+	if v.Reviewed() {
+		v.Result = nil // what it has said is in its output
+		said = v.Clause()
+	}
 	if v.State != commands.Queued && v.Attempt > 1 {
 		said = fmt.Sprintf("attempt %d, %s", v.Attempt, said)
+	}
+	switch {
+	case v.State == commands.AwaitingInput:
+		said += ": " + t.a.line("inbox")
+	case v.Reviewed():
+		said += ": " + t.a.pasted(first.Fix)
 	}
 	return said
 }

@@ -187,22 +187,30 @@ func TestACodingAgentIsKilledAndGoesOn(t *testing.T) {
 	require.Contains(t, h.do("logs", "-f", lost), "lost]\ngone on\n", "and not what was said before")
 }
 
+// readableAgent is the program of the coding agent of these tests, where every user may execute it.
+func readableAgent(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "spawnmesh-agents-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	test, err := os.Executable()
+	require.NoError(t, err)
+	raw, err := os.ReadFile(test)
+	require.NoError(t, err)
+	agent := filepath.Join(dir, "agent")
+	require.NoError(t, os.WriteFile(agent, raw, 0o755))
+	return agent
+}
+
 // At the level of isolation that the host has, the adapter is executed though its agent may read nothing beside it, and the coding agent from where
 // the policy lets agents read.
 func TestACodingAgentIsConfined(t *testing.T) {
 	t.Parallel()
 	m := startHub(t)
 	withCluster(t, filepath.Join(m.Dir, "attic"))
-	dir, err := os.MkdirTemp("", "spawnmesh-agents-")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	agent, test := filepath.Join(dir, "agent"), ""
-	test, err = os.Executable()
-	require.NoError(t, err)
-	raw, err := os.ReadFile(test)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(agent, raw, 0o755))
+	agent := readableAgent(t)
+	dir := filepath.Dir(agent)
 	require.NoError(t, m.AddSpoke(t.Context(), "attic", policy.Presets["open"]+"read_paths: ["+dir+"]\n", "--heartbeat", "1s"))
 	h, s := hand{t: t, dir: m.Hub.Dir}, hand{t: t, dir: m.Spokes["attic"].Dir}
 	keys := filepath.Join(m.Spokes["attic"].Dir, "keys")
