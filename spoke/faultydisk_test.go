@@ -398,6 +398,43 @@ func TestAFaultOfOneDirectoryIsOfItsTask(t *testing.T) {
 	require.ErrorIs(t, err, backlog.ErrUntold)
 }
 
+// Of the attempts of a task none below the one that counts is looked at: on a bad disk each may take seconds.
+func TestOnlyTheLastAttemptIsLookedAt(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]bool{"a disk that fails": true, "a disk that works": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, own, task := t.TempDir(), meshtest.NewID(), meshtest.NewID()
+			attempt := func(n, owner string) (note string) {
+				at := filepath.Join(dir, "agents", task, n, "control")
+				require.NoError(t, os.MkdirAll(at, 0o700))
+				note = filepath.Join(at, "connection")
+				require.NoError(t, os.WriteFile(note, []byte(owner), 0o600))
+				return note
+			}
+			opened, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+			require.NoError(t, err)
+			defer func() { _ = unix.Close(opened) }()
+			for _, n := range []string{"1", "9"} {
+				_, err = unix.InotifyAddWatch(opened, attempt(n, own), unix.IN_OPEN)
+				require.NoError(t, err)
+			}
+			attempt("10", own)
+			attempt("11", meshtest.NewID())
+			if fails && failingDisk(t, filepath.Join(dir, "agents", task, "10")) == nil {
+				return
+			}
+
+			last, err := spoke.Backlog(nil, dir).Found(own, task)
+
+			require.NoError(t, err)
+			require.Equal(t, 10, last)
+			_, err = unix.Read(opened, make([]byte, 1024))
+			require.ErrorIs(t, err, unix.EAGAIN, "nothing of the earlier ones was opened")
+		})
+	}
+}
+
 // What a bad disk does not give of an attempt that is over does not hold up what the next one has written.
 func TestABadDiskHoldsUpNoOutputOfTheNextAttempt(t *testing.T) {
 	t.Parallel()

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -63,22 +65,23 @@ func attemptsHere(dir, task string) (map[int]string, error) {
 }
 
 // lastAttempt is the highest number of an attempt of a task of conn that has a directory here; 0 = none. The error is a fault of this host.
-// One whose note a disk does not give counts: it is taken over, and whose it is is told before anything is done to it.
+// One whose note a disk does not give counts: it is taken over, and whose it is is told before anything is done to it. Nothing below it is
+// read: a bad disk may take seconds for each.
 func lastAttempt(dir, conn, task string) (last int, err error) {
 	dirs, err := attemptsHere(dir, task)
 	if err != nil {
 		return 0, err
 	}
-	for n, at := range dirs {
-		others, err := anothers(at, conn)
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(dirs))) {
+		others, err := anothers(dirs[n], conn)
 		if hostfault.NoRoom(err) {
 			return 0, err
 		}
 		if !others {
-			last = max(last, n)
+			return max(n, 0), nil
 		}
 	}
-	return last, nil
+	return 0, nil
 }
 
 // refuseAnothers refuses an order whose task has a directory here that is another connection's, in the words in which it was refused as

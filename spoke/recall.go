@@ -29,25 +29,34 @@ const maxAttempt = 10_000
 // that had started is taken over and never started; and so is one whose
 // directory is there. A word about such an attempt before that is carried out on it, too.
 
-// takeRecalled takes in what a hub recalls of this spoke's words.
+// takeRecalled takes in what a hub recalls of this spoke's words. Its transaction looks at a disk for a bounded time. What cannot be told
+// now holds up nothing else of the hub: a word about it looks once more, and what is there is never started over.
 func (s *Spoke) takeRecalled(ctx context.Context, tx *store.Tx, c store.Connection, r *commands.Recalled) (strange []error, err error) {
 	tasks := slices.Clone(r.Tasks)
-	for i, t := range tasks {
-		if t.State != commands.Paused || t.Attempt != 0 && !t.Over {
-			continue
-		}
-		last, err := s.backlog.Found(c.ID, t.Task)
-		if hostfault.NoRoom(err) {
-			return nil, err
-		}
-		if err != nil { // one bad directory holds up nothing else of the hub; what is there is never started over
-			s.Log.ErrorContext(ctx, "looking for what has begun of an agent that the hub recalls as paused", "id", t.Task, "err", err)
-		}
-		if last > t.Attempt { // the hub was not told yet
-			tasks[i].Attempt, tasks[i].Over = last, false
+	var paused []string
+	for _, t := range tasks {
+		if mayHaveGoneOn(t) {
+			paused = append(paused, t.Task)
 		}
 	}
+	last, untold, err := s.backlog.BegunHere(c.ID, paused)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range tasks {
+		if mayHaveGoneOn(t) && last[t.Task] > t.Attempt { // the hub was not told yet
+			tasks[i].Attempt, tasks[i].Over = last[t.Task], false
+		}
+	}
+	for task, err := range untold {
+		s.Log.ErrorContext(ctx, "looking for what has begun of an agent that the hub recalls as paused", "id", task, "err", err)
+	}
 	return nil, s.backlog.Recall(ctx, tx, c.ID, tasks)
+}
+
+// mayHaveGoneOn reports whether an agent may have gone on without word to its hub, which recalls it as paused and without an attempt.
+func mayHaveGoneOn(t commands.TaskStanding) bool {
+	return t.State == commands.Paused && (t.Attempt == 0 || t.Over)
 }
 
 // mayStart hears that what a hub kept from starting may start: it has said all that it recalls, too.

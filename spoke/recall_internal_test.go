@@ -2,17 +2,22 @@ package spoke
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/storetest"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // What the record of an attempt says that began before a restore is what became of it, but where another attempt has followed: then
@@ -87,4 +92,39 @@ func TestABadDirectoryKeepsNothingElseFromBeginning(t *testing.T) {
 	require.Equal(t, map[string]int{bad: looked[bad], good: looked[bad]}, looked)
 	require.Positive(t, looked[bad])
 	require.Contains(t, log.String(), "cannot be told, by a fault of this host; the others go on")
+}
+
+// A disk that is slow holds no page of what a hub recalls for long. What it had no time for holds up nothing else, and what was found of that before
+// is known: its attempt is opened, and none is started over.
+func TestASlowDiskHoldsUpNoPageOfAHub(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewPair(t)
+	require.NoError(t, p.Spoke.Exec(`UPDATE sequences SET base = 1`))
+	s, _ := liveRun()
+	var log bytes.Buffer
+	s.Log, s.DB, s.backlog = slog.New(slog.NewTextHandler(&log, nil)), p.Spoke.DB, Backlog(p.Spoke.DB, t.TempDir())
+	page := commands.Recalled{From: 1, Through: 9}
+	for range 9 {
+		page.Tasks = append(page.Tasks, commands.TaskStanding{Task: askedFor(t, p, s.backlog), State: commands.Paused, Attempt: 1, Over: true, Code: -1})
+	}
+	slices.SortFunc(page.Tasks, func(a, b commands.TaskStanding) int { return strings.Compare(a.Task, b.Task) })
+	first, known := page.Tasks[0].Task, page.Tasks[8].Task
+	s.backlog.NoteBegun(known, 2) // as this spoke began
+	var looked []string
+	s.backlog.Found = func(_, task string) (int, error) {
+		looked = append(looked, task)
+		time.Sleep(5100 * time.Millisecond)
+		return 2, nil
+	}
+
+	inTx(t, p, func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.takeRecalled(ctx, tx, p.Spoke.Conn, &page)
+		return err
+	})
+
+	require.Equal(t, []string{first}, looked)
+	require.Equal(t, 8, strings.Count(log.String(), "too slow to look for all"))
+	rows := p.Spoke.Count(t, `SELECT count(*) FROM recalled WHERE task = ANY ($1::uuid[]) AND attempt = 2 AND NOT over`, []string{first, known})
+	require.Equal(t, 2, rows, "these began")
+	require.Equal(t, 2, p.Spoke.Count(t, `SELECT count(*) FROM recalled WHERE NOT over`), "the others have not, as far as is known")
 }

@@ -84,6 +84,23 @@ const lookFor = 5 * time.Second
 // errSlow is why a look has no time for some tasks: the next one begins with them.
 var errSlow = fmt.Errorf("%w: its disk is too slow to look for all", ErrUntold)
 
+// BegunHere returns the last attempts of tasks of conn that this host has found, now or before, and why some cannot be told now. It takes as
+// long as one look.
+func (b *Backlog) BegunHere(conn string, tasks []string) (last map[string]int, untold map[string]error, err error) {
+	conns := map[string]string{}
+	for _, task := range tasks {
+		conns[task] = conn
+	}
+	if untold, err = b.lookHere(conns); err != nil {
+		return nil, nil, err
+	}
+	last = map[string]int{}
+	for i, n := range b.begun.found(tasks) {
+		last[tasks[i]] = n
+	}
+	return last, untold, nil
+}
+
 // lookHere notes what this host has of tasks, whose connections are given, and returns why some cannot be told.
 func (b *Backlog) lookHere(conns map[string]string) (untold map[string]error, err error) {
 	untold = map[string]error{}
