@@ -135,6 +135,69 @@ func TestTheFirstAnswerWins(t *testing.T) {
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM audit WHERE action = 'task.answered' AND actor LIKE $1`, actor))
 }
 
+// Fifty agents wait, and two people answer them at once while the link is down, each from another end: of every question one answer counts, the other is
+// told whose was first, and every agent hears the one that counts. Those that nobody answers get the safe answer.
+func TestTwoPeopleAnswerFiftyAgents(t *testing.T) {
+	t.Parallel()
+	const agents, unanswered = 50, 5
+	m := meshtest.Plan{Slots: agents}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	doors, ids := make([]*door.Client, agents), make([]string, agents)
+	for i := range agents {
+		ask := door.Ask{Key: "1", Text: "may I?", Options: []string{"allow", "deny", "later"}, DeadlineMS: 3_600_000}
+		if i >= agents-unanswered {
+			ask.DeadlineMS = 1000
+		}
+		doors[i] = doorOf(s, waiting(t, m), 1)
+		ids[i] = inquire(t, doors[i], ask).ID
+	}
+	for _, id := range ids {
+		seen(t, m.Hub.Instance, id, func(api.Question) bool { return true })
+	}
+	s.Proxy.Cut()
+
+	first := make([]map[string]error, agents-unanswered)
+	var people sync.WaitGroup
+	var mu sync.Mutex
+	answers := func(i int, answer string) {
+		err := m.Hub.Ask(t, "POST", "/api/v1/questions/"+ids[i]+"/answer", api.NewAnswer{Answer: answer}, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		if first[i] == nil {
+			first[i] = map[string]error{}
+		}
+		first[i][answer] = err
+	}
+	people.Go(func() {
+		for i := range first {
+			answers(i, "allow")
+		}
+	})
+	people.Go(func() {
+		for i := range first {
+			answers(len(first)-1-i, "later")
+		}
+	})
+	people.Wait()
+	s.Proxy.Heal()
+
+	for i, said := range first {
+		won, lost := "allow", "later"
+		if said[won] != nil {
+			won, lost = lost, won
+		}
+		require.NoError(t, said[won])
+		require.Equal(t, commands.Conflict, commands.CodeOf(said[lost]))
+		require.ErrorContains(t, said[lost], won)
+		require.Equal(t, []string{commands.QuestionAnswered, won}, standing(answered(t, doors[i], ids[i])))
+	}
+	for i := len(first); i < agents; i++ {
+		require.Equal(t, []string{commands.QuestionDefaulted, "deny"}, standing(answered(t, doors[i], ids[i])))
+	}
+}
+
+func standing(q store.Question) []string { return []string{q.State, q.Answer} }
+
 // A question that nobody answers in time is answered by its default, and else not at all: both sides learn it.
 func TestNobodyAnswersInTime(t *testing.T) {
 	t.Parallel()
