@@ -115,6 +115,10 @@ bench-follow: build ## requests to a hub beside 1,000 programs and 50 webhooks t
 	@DATABASE_URL= scripts/ensure-postgres
 	$(BIN) bench follow --rate 200 --webhooks 50 $(if $(QUICK),--window 5s) -o json > $(RESULTS)/follow.new && mv $(RESULTS)/follow.new $(RESULTS)/follow.json
 
+bench-transfer: ## orders beside an input of 1 GiB, over a link that is whole, and one that is cut ten times
+	@DATABASE_URL= scripts/ensure-postgres
+	SPAWNMESH_BLOB_BYTES=$(if $(QUICK),268435456,1073741824) go test -run '^$$' -bench OrdersBesideAnInput -benchtime 1x ./internal/meshtest
+
 bench-webhooks: ## deliveries a second to 50 webhooks
 	@DATABASE_URL= scripts/ensure-postgres
 	go test -run '^$$' -bench Webhooks -benchtime $(if $(QUICK),3x,20x) ./hub/webhook
@@ -176,4 +180,4 @@ run: build ## run a hub in the foreground, in ./state/hub
 	@mkdir -p state && chmod 711 state
 	$(BIN) --data-dir state/hub hub run
 
-.PHONY: help demo test test-long test-js test-agents test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-claim bench-curve bench-plots chaos soak mutants fuzz run
+.PHONY: help demo test test-long test-js test-agents test-modules short check lint build bench bench-go bench-spawn bench-nex bench-idle bench-follow bench-read bench-accept bench-webhooks bench-transfer bench-claim bench-curve bench-plots chaos soak mutants fuzz run
