@@ -125,6 +125,9 @@ func (p *parcel) bundle(ctx context.Context, g *git.Git, r *git.Repository, path
 		p.more = "with " + amount(int64(in.Changed), "uncommitted file")
 		p.more = "commit " + in.Origin[:12] + ", " + p.more
 	}
+	if in.Behind > 0 {
+		p.notes = append(p.notes, "not sent: "+amount(int64(in.Behind), "uncommitted file")+" of "+p.named+"; with --dirty they are")
+	}
 	p.without(in.Without, "is a repository of its own, and stays here")
 	where := r.Top
 	if where == "" {

@@ -96,6 +96,27 @@ func TestUncommittedFilesAreSentWhenThatIsSaid(t *testing.T) {
 	require.Regexp(t, `^input \S+ is sha256-[0-9a-f]{64}, \d+ bytes, commit `+shellIn(t, repo, "git rev-parse --short=12 HEAD")+`, with 2 uncommitted files$`, list[0].String())
 	require.NotEqual(t, shellIn(t, repo, "git rev-parse HEAD"), list[0].Tip)
 	require.Contains(t, shellIn(t, repo, "git status --porcelain"), "?? n", "the repository is as it was")
+	require.Empty(t, list[0].notes)
+}
+
+// Without --dirty it is said how many uncommitted files are not sent.
+func TestUncommittedFilesThatAreNotSentAreCounted(t *testing.T) {
+	t.Parallel()
+	repo := aRepository(t)
+	shellIn(t, repo, "git mv sub/b sub/c && mkdir deep && echo n >deep/n && git init -q nested && echo n >nested/n")
+	list, err := packed(t, spawnFlags{with: []string{repo + "/sub"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"not sent: 5 uncommitted files of " + repo + "/sub; with --dirty they are"}, list[0].notes)
+	sent, err := packed(t, spawnFlags{with: []string{repo}, dirty: true})
+	require.NoError(t, err)
+	require.Contains(t, sent[0].more, "with 5 uncommitted files", "the number is that of --dirty")
+
+	shellIn(t, repo, "git add deep a n sub && git commit -qm second")
+	for _, with := range []string{repo, repo + "@HEAD~1"} {
+		list, err = packed(t, spawnFlags{with: []string{with}})
+		require.NoError(t, err)
+		require.Empty(t, list[0].notes, "%s: nothing is left behind, or another commit was asked for", with)
+	}
 }
 
 func TestWhatCannotBeSent(t *testing.T) {

@@ -18,6 +18,7 @@ type Input struct {
 	Origin  string   // the last commit of it that the repository has: Tip, or what the uncommitted files were put on
 	Size    int64    // bytes of the bundle
 	Changed int      // how many files Tip has otherwise than Origin, or does not have
+	Behind  int      // how many uncommitted files of the commit that is checked out are not in it
 	Without []string // what is not in it: directories of submodules and of repositories within the tree; at most 1,000
 }
 
@@ -38,6 +39,11 @@ func (g *Git) BundleTree(ctx context.Context, path, ref string, dirty bool, w io
 	}
 	in.Origin = in.Tip
 	c := r.work
+	if !dirty && in.Tip == r.Head && r.Top != "" {
+		if err := g.behind(ctx, c, &in); err != nil {
+			return in, fmt.Errorf("counting the uncommitted files of %s: %w", r.Top, err)
+		}
+	}
 	if dirty {
 		temp, err := os.MkdirTemp("", "spawnmesh-git-")
 		if err != nil {
@@ -143,6 +149,17 @@ func (g *Git) uncommitted(ctx context.Context, r *Repository, c Call, in *Input)
 		return "", err
 	}
 	return g.commitTree(ctx, c, tree, r.Head, date+" +0000")
+}
+
+// behind counts the files that a bundle with dirty would have otherwise.
+func (g *Git) behind(ctx context.Context, c Call, in *Input) error {
+	c.Args = []string{"status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all"}
+	c.Out = &records{each: func(line []byte) {
+		if !bytes.HasSuffix(line, []byte("/")) { // that is a repository within the tree
+			in.Behind++
+		}
+	}}
+	return g.Run(ctx, c)
 }
 
 // count notes how many files git names.
