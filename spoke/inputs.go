@@ -9,11 +9,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/internal/blob"
 	"github.com/spawnmesh/spawnmesh/internal/git"
 	"github.com/spawnmesh/spawnmesh/internal/tartree"
+	"github.com/spawnmesh/spawnmesh/spoke/hostfault"
 	"github.com/spawnmesh/spawnmesh/spoke/runtime"
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor"
 	"github.com/spawnmesh/spawnmesh/spoke/worktree"
@@ -123,11 +125,9 @@ func (s *Spoke) placeInput(ctx context.Context, r *run, root *os.Root, in *comma
 	}
 	dir := filepath.Join(r.own().Work, in.Path)
 	if in.Kind == commands.InputTar {
-		files, size, err := s.placeRoom()
-		if err != nil {
-			return err
-		}
-		return tartree.Untar(ctx, bytes, dir, tartree.Bounds{Entries: files, Bytes: size})
+		return s.inRoom(func(files, size int64) error {
+			return tartree.Untar(ctx, bytes, dir, tartree.Bounds{Entries: files, Bytes: size})
+		})
 	}
 	return s.placeTree(ctx, r, in, bytes, dir)
 }
@@ -196,11 +196,9 @@ func (s *Spoke) placeTree(ctx context.Context, r *run, in *commands.Input, bundl
 	if err != nil {
 		return err
 	}
-	files, bytes, err := s.placeRoom()
-	if err != nil {
-		return err
-	}
-	return repo.Checkout(ctx, dir, r.fence.Task, repo.Latest(), worktree.Room{Files: files, Bytes: max(bytes-in.Size, 0)}) // its .git has the objects once more
+	return s.inRoom(func(files, bytes int64) error {
+		return repo.Checkout(ctx, dir, r.fence.Task, repo.Latest(), worktree.Room{Files: files, Bytes: max(bytes-in.Size, 0)}) // its .git has the objects once more
+	})
 }
 
 // room is how many files and bytes an agent may have.
@@ -215,20 +213,33 @@ func (s *Spoke) room() (files, bytes int64) {
 	return unbounded(limits.DiskFiles()), unbounded(limits.DiskBytes())
 }
 
-// placeRoom is how many files and bytes an input may take: of what an agent may have, what is free above the reserve.
-func (s *Spoke) placeRoom() (files, bytes int64, err error) {
-	files, bytes = s.room()
+// inRoom places what may take so many files and bytes: what an agent may have, of what is free above the reserve. Where it is that which does
+// not do, there may be room later.
+func (s *Spoke) inRoom(place func(files, bytes int64) error) error {
+	files, bytes := s.room()
 	free, err := Free(s.Dir)
-	reserve := s.Reserve()
-	if free.Inodes >= 0 {
-		files = min(files, max(free.Inodes-reserve.Inodes, 0))
+	if err != nil {
+		return err
 	}
-	return files, min(bytes, max(free.Bytes-reserve.Bytes, 0)), err
+	reserve := s.Reserve()
+	freeFiles, freeBytes := max(free.Inodes-reserve.Inodes, 0), max(free.Bytes-reserve.Bytes, 0)
+	if free.Inodes < 0 {
+		freeFiles = files
+	}
+	err = place(min(files, freeFiles), min(bytes, freeBytes))
+	many, large := errors.Is(err, worktree.ErrTooMany) || errors.Is(err, tartree.ErrTooMany), errors.Is(err, worktree.ErrTooLarge) || errors.Is(err, tartree.ErrTooLarge)
+	if many && freeFiles < files || large && freeBytes < bytes {
+		return fmt.Errorf("%w above limits.reserve of the policy: %w", syscall.ENOSPC, err)
+	}
+	return err
 }
 
-// unusable is err as what makes an order of no use, where it says so of the input itself.
+// unusable is err as what makes an order of no use, where it says so of the input itself. A fault of this host may pass.
 func unusable(err error) error {
-	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrNoRoom, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, tartree.ErrBad, tartree.ErrTooLarge, errTaken} {
+	if hostfault.Is(err) {
+		return err
+	}
+	for _, lasting := range []error{worktree.ErrNotOrdered, worktree.ErrTooLarge, worktree.ErrTooMany, git.ErrNoBundle, git.ErrBad, git.ErrLacks, git.ErrTooLarge, tartree.ErrBad, tartree.ErrTooLarge, tartree.ErrTooMany, errTaken} {
 		if errors.Is(err, lasting) {
 			return &runtime.Refusal{Reason: runtime.BadInput, Text: err.Error()}
 		}

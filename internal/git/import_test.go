@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spawnmesh/spawnmesh/internal/git"
 )
@@ -177,6 +179,26 @@ func TestObjectsThatAreTooLargeAreNotTaken(t *testing.T) {
 	require.NoError(t, err, "the next one is read")
 	require.Equal(t, "commit", kind)
 	require.NoError(t, b.Close())
+}
+
+// A disk without room is no fault of what is taken.
+func TestADiskWithoutRoomIsNoFaultOfObjects(t *testing.T) {
+	t.Parallel()
+	dir := repo(t, "head -c 900000 /dev/urandom > blob; git add blob; git commit -qm blob")
+	_, text := bundle(t, dir, "", false)
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=600k"); err != nil {
+		t.Logf("this process may mount nothing here (%v): a full disk is tried where it may", err)
+		return
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	require.NoError(t, find(t).Init(t.Context(), disk+"/r", 40))
+	all := func(git.Header) (git.Parcel, error) { return git.Parcel{}, nil }
+
+	err := find(t).TakeBundle(t.Context(), git.Objects{GitDir: disk + "/r"}, bytes.NewReader(text), int64(len(text)), all)
+
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NotErrorIs(t, err, git.ErrBad)
 }
 
 func TestWhatHasChangedIsShown(t *testing.T) {

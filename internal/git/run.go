@@ -48,6 +48,16 @@ func (f *Failed) Error() string {
 	return fmt.Sprintf("git %s ended with %d: %s", f.Command, f.Code, said)
 }
 
+// Unwrap is the fault of the disk that git has ended by, as it says; nil = none is known.
+func (f *Failed) Unwrap() error {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO} {
+		if strings.Contains(strings.ToLower(f.Said), errno.Error()) {
+			return errno
+		}
+	}
+	return nil
+}
+
 // Run runs git until its end. When ctx ends first, all processes of the run are killed.
 func (g *Git) Run(ctx context.Context, c Call) error {
 	p, err := g.start(ctx, c)

@@ -85,7 +85,12 @@ func (g *Git) unpack(ctx context.Context, c Call, p Parcel) error {
 	if in.err != nil {
 		return fmt.Errorf("reading objects: %w", in.err)
 	}
-	if failed, ok := errors.AsType[*Failed](err); ok {
+	return bad(err)
+}
+
+// bad is err as that of objects that git has refused, unless the disk of this host has kept it from taking them.
+func bad(err error) error {
+	if failed, ok := errors.AsType[*Failed](err); ok && failed.Unwrap() == nil {
 		return fmt.Errorf("%w: %w", ErrBad, failed)
 	}
 	return err
@@ -122,10 +127,7 @@ func (g *Git) complete(ctx context.Context, c Call, p Parcel) error {
 	c.Args = append([]string{"rev-list", "--objects", "--quiet"}, p.Tips...)
 	c.Args = append(append(c.Args, "--not"), p.Known...)
 	err := g.Run(ctx, c)
-	if failed, ok := errors.AsType[*Failed](err); ok {
-		return fmt.Errorf("%w: %w", ErrBad, failed)
-	}
-	return err
+	return bad(err)
 }
 
 // migrate moves packs to where git finds them; the index last, since a pack without one is not looked at. A pack has the name

@@ -131,8 +131,8 @@ func TestAHostileStreamStaysInside(t *testing.T) {
 func TestAStreamIsBounded(t *testing.T) {
 	t.Parallel()
 	text := stream(t, "f a", "f b", "f c")
-	for _, b := range []tartree.Bounds{{Entries: 2, Bytes: 100}, {Entries: 3, Bytes: 11}, {}} {
-		require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader(text), t.TempDir(), b), tartree.ErrTooLarge)
+	for b, lacks := range map[tartree.Bounds]error{{Entries: 2, Bytes: 100}: tartree.ErrTooMany, {Entries: 3, Bytes: 11}: tartree.ErrTooLarge, {}: tartree.ErrTooMany} {
+		require.ErrorIs(t, tartree.Untar(t.Context(), bytes.NewReader(text), t.TempDir(), b), lacks)
 	}
 	require.NoError(t, tartree.Untar(t.Context(), bytes.NewReader(text), t.TempDir(), tartree.Bounds{Entries: 3, Bytes: 12}))
 	holes := t.TempDir()

@@ -15,6 +15,7 @@ import (
 var (
 	ErrBad      = errors.New("no stream of a directory that is taken")
 	ErrTooLarge = errors.New("too large")
+	ErrTooMany  = errors.New("too many entries")
 )
 
 // Bounds are what a stream may make.
@@ -61,7 +62,7 @@ func (u *reader) entry(h *tar.Header) error {
 		name = strings.TrimSuffix(name, "/")
 	}
 	if u.bounds.Entries--; u.bounds.Entries < 0 {
-		return fmt.Errorf("%w: it has more entries than may be", ErrTooLarge)
+		return fmt.Errorf("%w: it has more than may be", ErrTooMany)
 	}
 	if len(name) > nameMost || name == "" || name == "." || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, 0) || !u.made[path.Dir(name)] {
 		return fmt.Errorf("%w: %.200q is no name of an entry, or of none in a directory before it", ErrBad, h.Name)

@@ -90,8 +90,11 @@ func configure(gitDir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// ErrNoRoom says that a tree has more than it may.
-var ErrNoRoom = errors.New("the tree is too large")
+// What a tree has more of than it may.
+var (
+	ErrTooLarge = errors.New("the tree is too large")
+	ErrTooMany  = errors.New("the tree has too many files")
+)
 
 // fits counts what a tree would take, before it takes it: a few objects can name the same file a billion times.
 func (r *Repo) fits(ctx context.Context, tip string, room Room) error {
@@ -99,7 +102,7 @@ func (r *Repo) fits(ctx context.Context, tip string, room Room) error {
 	defer enough(nil)
 	c := &census{room: room, enough: enough}
 	err := r.git.Run(ctx, git.Call{GitDir: r.dir, Args: []string{"ls-tree", "-r", "-t", "-l", "-z", tip}, Out: c})
-	if cause := context.Cause(ctx); errors.Is(cause, ErrNoRoom) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrTooLarge) || errors.Is(cause, ErrTooMany) {
 		return cause
 	}
 	return err
@@ -124,8 +127,12 @@ func (c *census) Write(b []byte) (int, error) {
 		}
 		c.left = c.left[:0]
 		if c.room.Files < 0 || c.room.Bytes < 0 {
-			c.enough(ErrNoRoom)
-			return 0, ErrNoRoom
+			err := ErrTooLarge
+			if c.room.Files < 0 {
+				err = ErrTooMany
+			}
+			c.enough(err)
+			return 0, err
 		}
 	}
 	return len(b), nil

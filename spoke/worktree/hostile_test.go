@@ -231,7 +231,7 @@ for level in 1 2 3 4 5 6 7 8 9; do id=$(for i in 0 1 2 3 4 5 6 7 8 9; do printf 
 git commit-tree -m bomb $id`)
 	began := time.Now()
 	err := k.repo.Checkout(t.Context(), t.TempDir(), "t1", tip, worktree.Room{Files: 100_000, Bytes: 1 << 30})
-	require.ErrorIs(t, err, worktree.ErrNoRoom)
+	require.ErrorIs(t, err, worktree.ErrTooMany)
 	require.Less(t, time.Since(began), 20*time.Second)
 }
 

@@ -211,9 +211,9 @@ func TestAWorkingTreeIsTheTree(t *testing.T) {
 
 	require.ErrorContains(t, k.repo.Checkout(t.Context(), k.work, "t1", k.in.Tip, room), "empty directory")
 	err := k.repo.Checkout(t.Context(), t.TempDir(), "t1", k.in.Tip, worktree.Room{Files: 5, Bytes: 1000})
-	require.ErrorIs(t, err, worktree.ErrNoRoom)
+	require.ErrorIs(t, err, worktree.ErrTooMany)
 	err = k.repo.Checkout(t.Context(), t.TempDir(), "t1", k.in.Tip, worktree.Room{Files: 500, Bytes: 10})
-	require.ErrorIs(t, err, worktree.ErrNoRoom)
+	require.ErrorIs(t, err, worktree.ErrTooLarge)
 }
 
 func TestWhatAnAgentLeftComesToTheOperator(t *testing.T) {
