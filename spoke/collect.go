@@ -46,6 +46,7 @@ func (s *Spoke) addWork(ctx context.Context, r *run, at time.Time, e *backlog.En
 	for began, pause := time.Now(), 100*time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		e.Bundle, e.Kept, err = s.collect(held, r, at)
 		if err == nil {
+			e.Collected = true
 			return nil
 		}
 		why := gaveUp(held)

@@ -136,6 +136,22 @@ func TestAnAttemptGoesOnWithWhatIsLeft(t *testing.T) {
 	require.Equal(t, "spawnmesh: left by attempt 2\nspawnmesh: left by attempt 1\n", o.sh(`git log --format=%s -2 spawnmesh/`+task))
 }
 
+// A task that is killed before its next attempt tells what the one before has left, and that comes back.
+func TestWhatIsLeftBeforeABackOffComesBack(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	m := confined(t, "")
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, MaxRetries: 1, BackoffMS: commands.MaxBackoff.Milliseconds(), Inputs: []commands.Input{o.input(m)},
+		Argv: []string{"sh", "-ec", `echo first >mine; exit 3`}}})
+	meshtest.Await(t, "its back-off", func() bool { return m.Spokes["attic"].Count(t, `SELECT count(*) FROM due WHERE task = $1`, task) == 1 })
+
+	m.Hub.Do(t, "POST", "/api/v1/tasks/"+task+"/kill", map[string]any{"reason": "enough"}, nil)
+
+	require.Equal(t, commands.Cancelled, m.Wait(t, task).State)
+	o.takes(m, task)
+	require.Equal(t, "first\n", o.sh(`git show spawnmesh/`+task+`:mine`))
+}
+
 // An agent that is killed, or that has spoilt what git keeps, leaves its files all the same, and nothing that it has planted is run out of its cage.
 func TestWhatAKilledAgentLeaves(t *testing.T) {
 	t.Parallel()

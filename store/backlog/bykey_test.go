@@ -16,7 +16,7 @@ func TestWhatFollowsFromAnEndIsFoundByItsTask(t *testing.T) {
 	side := newSide(t)
 	s := scene{t, side, boardOf(t, side, backlog.MainWorkspace)}
 	var list []string
-	for _, name := range []string{"free", "dependents_to_cancel", "waiting_dependents", "withdraw_recalled", "resolve", "blocks", "hold_ready", "pull_ready", "expire_waiting"} {
+	for _, name := range []string{"free", "dependents_to_cancel", "waiting_dependents", "withdraw_recalled", "resolve", "blocks", "hold_ready", "pull_ready", "expire_waiting", "left_before", "keep_left", "note_left"} {
 		list = append(list, backlog.StatementForTest(name))
 	}
 	s.FindsByKey(t, list...)

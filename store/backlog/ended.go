@@ -29,6 +29,7 @@ type End struct {
 	Word      *commands.Word   // what the agent itself has said; nil = nothing
 	Bundle    *commands.Bundle // what it has left in its working tree; nil = nothing, or not known
 	Kept      string           // see [commands.Result]
+	Collected bool             // its working tree was looked at: what earlier attempts have left is in Bundle, or was undone
 }
 
 // seen is what is kept of the end of an attempt: how its process ended, and by which reason where that does not say it.

@@ -1,11 +1,18 @@
 package backlog
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/spawnmesh/spawnmesh/commands"
 	"github.com/spawnmesh/spawnmesh/store"
 )
 
@@ -60,24 +67,94 @@ func (b *Backlog) these(ctx context.Context, what, query string, tasks []string)
 	return list, err
 }
 
+// A leftWork is what the attempts of a task have left until now.
+type leftWork struct {
+	Bundle *commands.Bundle `json:"bundle,omitempty"`
+	Kept   string           `json:"kept,omitempty"`
+}
+
+// leftBefore adds to the ends of tasks what attempts before have left, where the last one has not been asked, or there was none.
+func leftBefore(ctx context.Context, tx *store.Tx, list []Moved) error {
+	at := map[string]int{}
+	for i, m := range list {
+		if m.Conn != "" && m.State.Terminal() && m.told == nil && (m.End == nil && m.Attempt > 0 || m.End != nil && m.Attempt > 1 && !m.End.Collected) {
+			at[m.Task] = i
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, statement("left_before"), slices.Collect(maps.Keys(at)))
+	if err != nil {
+		return fmt.Errorf("reading what attempts have left: %w", err)
+	}
+	var task string
+	var work leftWork
+	_, err = pgx.ForEachRow(rows, []any{&task, &work}, func() error {
+		list[at[task]].before, work = work, leftWork{}
+		return nil
+	})
+	return err
+}
+
+// work is what the end of a task tells of what it has left.
+func (m Moved) work() leftWork {
+	if m.End == nil {
+		return m.before
+	}
+	w := leftWork{m.End.Bundle, m.End.Kept}
+	if w.Bundle == nil {
+		w.Bundle = m.before.Bundle
+	}
+	if m.before.Kept != "" {
+		w.Kept = commands.CleanLine(strings.TrimPrefix(w.Kept+"; "+m.before.Kept, "; "), commands.MaxKept)
+	}
+	return w
+}
+
 // holdLeft queues that what attempts have left is held here, and of those that are over for good that it is to be brought to their hubs.
 func holdLeft(tx *store.Tx, list []Moved) {
-	var conns, digests, tasks, over, due []string
-	var sizes, dueSizes []int64
+	var held, over, open leftRows
+	var works []*leftWork
 	for _, m := range list {
-		if m.Conn == "" || m.End == nil || m.End.Bundle == nil {
+		if m.Conn == "" || m.told != nil || m.Before {
 			continue
 		}
-		b := m.End.Bundle
-		conns, digests, sizes = append(conns, m.Conn), append(digests, b.Digest), append(sizes, b.Size)
-		if m.State.Terminal() || m.delivers() {
-			tasks, over, due, dueSizes = append(tasks, m.Task), append(over, m.Conn), append(due, b.Digest), append(dueSizes, b.Size)
+		w := m.work()
+		if w.Bundle != nil {
+			held.add(m, w.Bundle)
+		}
+		switch {
+		case m.State.Terminal() || m.delivers():
+			if w.Bundle != nil {
+				over.add(m, w.Bundle)
+			}
+		case m.End != nil && (m.End.Collected || w != leftWork{}):
+			open.add(m, cmp.Or(w.Bundle, &commands.Bundle{}))
+			work := &w
+			if w == (leftWork{}) {
+				work = nil
+			}
+			works = append(works, work)
 		}
 	}
-	if len(conns) > 0 {
-		tx.Queue(statement("hold_left"), digests, conns, sizes)
+	if len(held.tasks) > 0 {
+		tx.Queue(statement("hold_left"), held.digests, held.conns, held.sizes)
 	}
-	if len(tasks) > 0 {
-		tx.Queue(statement("note_left"), tasks, over, due, dueSizes)
+	if len(over.tasks) > 0 {
+		tx.Queue(statement("note_left"), over.tasks, over.conns, over.digests, over.sizes)
 	}
+	if len(open.tasks) > 0 {
+		tx.Queue(statement("keep_left"), open.tasks, open.conns, open.digests, open.sizes, works)
+	}
+}
+
+// leftRows are what attempts have left, in columns.
+type leftRows struct {
+	tasks, conns, digests []string
+	sizes                 []int64
+}
+
+func (r *leftRows) add(m Moved, b *commands.Bundle) {
+	r.tasks, r.conns, r.digests, r.sizes = append(r.tasks, m.Task), append(r.conns, m.Conn), append(r.digests, b.Digest), append(r.sizes, b.Size)
 }

@@ -55,11 +55,93 @@ func TestWhatATaskHasLeftIsBrought(t *testing.T) {
 	require.Equal(t, []string{r.Spawn.Task}, tasks)
 	require.Empty(t, due())
 	require.Equal(t, []string{r.Spawn.Task}, s.held(r.Spawn.Task))
+	require.Equal(t, leaves(s.input(7)), s.result(r.Spawn.Task).Bundle)
+}
+
+// A task that ends with no attempt, or with one that has not looked, tells what the attempts before have left, and that is brought.
+func TestWhatEarlierAttemptsHaveLeftIsTold(t *testing.T) {
+	t.Parallel()
+	again := func(s scene) {
+		s.exec(`UPDATE tasks SET not_before = NULL`)
+		s.exec(`UPDATE due SET at = now() - interval '1 s'`)
+		_, err := s.backlog.Sweep(t.Context(), time.Minute)
+		require.NoError(t, err)
+	}
+	for name, end := range map[string]func(s scene, r backlog.Request, end func(backlog.End)) (kept string){
+		"in its back-off": func(s scene, r backlog.Request, _ func(backlog.End)) string {
+			_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{Kill: commands.Kill{Task: r.Spawn.Task, Reason: "enough"}, ID: storetest.NewID(), Actor: "uid:1"})
+			require.NoError(t, err)
+			return "special: 1"
+		},
+		"at a start": func(s scene, _ backlog.Request, end func(backlog.End)) string {
+			again(s)
+			end(backlog.End{Outcome: commands.CouldNotStart})
+			return "special: 1"
+		},
+		"uncollected": func(s scene, _ backlog.Request, end func(backlog.End)) string {
+			again(s)
+			end(backlog.End{Outcome: commands.Succeeded, Kept: "all of it"})
+			return "all of it; special: 1"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := sceneOf(t)
+			r := s.request()
+			r.Spawn.MaxRetries = 5
+			s.asks(r)
+			record := func(e backlog.End) {
+				e.Fence = s.claimedFor(r)
+				_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &e, Conn: s.Conn.ID}})
+				require.NoError(t, err)
+			}
+			record(backlog.End{Outcome: commands.AttemptFailed, Bundle: leaves(s.input(5)), Collected: true})
+			again(s)
+			record(backlog.End{Outcome: commands.AttemptFailed, Bundle: leaves(s.input(7)), Kept: "special: 1", Collected: true})
+
+			kept := end(s, r, record)
+
+			result := s.result(r.Spawn.Task)
+			require.Equal(t, leaves(s.input(7)), result.Bundle)
+			require.Equal(t, kept, result.Kept)
+			due, err := s.backlog.Due(t.Context(), []string{s.Conn.ID}, 10)
+			require.NoError(t, err)
+			require.Equal(t, []backlog.Wanted{s.input(7)}, due)
+			_, err = s.backlog.Brought(t.Context(), s.input(7), true)
+			require.NoError(t, err)
+			require.Equal(t, []string{r.Spawn.Task}, s.held(r.Spawn.Task), "nothing older is to be brought")
+		})
+	}
+}
+
+// What an attempt has undone is not told as left.
+func TestWhatIsUndoneIsNotTold(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	r := s.request()
+	r.Spawn.MaxRetries = 5
+	s.asks(r)
+	for _, e := range []backlog.End{{Outcome: commands.AttemptFailed, Bundle: leaves(s.input(5)), Collected: true}, {Outcome: commands.AttemptFailed, Collected: true}} {
+		e.Fence = s.claimedFor(r)
+		_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &e, Conn: s.Conn.ID}})
+		require.NoError(t, err)
+		s.exec(`UPDATE tasks SET not_before = NULL`)
+		s.exec(`UPDATE due SET at = now() - interval '1 s'`)
+		_, err = s.backlog.Sweep(t.Context(), time.Minute)
+		require.NoError(t, err)
+	}
+	_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{Kill: commands.Kill{Task: r.Spawn.Task, Reason: "enough"}, ID: storetest.NewID(), Actor: "uid:1"})
+	require.NoError(t, err)
+	require.Nil(t, s.result(r.Spawn.Task).Bundle)
+}
+
+// result is that of a task.
+func (s scene) result(task string) commands.Result {
 	var raw []byte
-	require.NoError(t, owner(s, s.URL).QueryRow(t.Context(), `SELECT result FROM task_bodies WHERE task = $1`, r.Spawn.Task).Scan(&raw))
+	require.NoError(s, owner(s, s.URL).QueryRow(s.Context(), `SELECT result FROM task_bodies WHERE task = $1`, task).Scan(&raw))
 	result, ok := commands.ReadResult(raw)
-	require.True(t, ok)
-	require.Equal(t, leaves(s.input(7)), result.Bundle)
+	require.True(s, ok)
+	return result
 }
 
 // held are those of a task and of one that there is not of which the hub holds what they left; both are not open.

@@ -42,7 +42,8 @@ type Moved struct {
 	Stands   bool // how it stands is the news: it was paused, or goes on
 	Before   bool // it had ended before, and was told: only Kills are news
 
-	told *commands.Result // as it was told before; nil = it is news
+	told   *commands.Result // as it was told before; nil = it is news
+	before leftWork         // what attempts before the last one have left, where that has not looked
 
 	n      int // the place in the caller's list, from 1
 	killed bool
@@ -69,13 +70,14 @@ func (m Moved) Result() *commands.Result {
 	r := &commands.Result{Task: m.Task, State: m.State, Reason: m.Reason, Attempt: m.Attempt, StartedAt: m.Started, EndedAt: m.At, Kill: m.kill}
 	if e := m.End; e != nil {
 		r.Outcome, r.Exit, r.Stdout, r.Stderr, r.Reaped, r.Survivors, r.Policy, r.Isolation = e.Outcome, e.Exit, e.Stdout, e.Stderr, e.Reaped, e.Survivors, e.Policy, e.Isolation
-		r.Bundle, r.Kept = e.Bundle, e.Kept
 		if w := e.Word; w != nil {
 			r.Reported, r.Data, r.Artifacts = &w.Report, w.Data, w.Artifacts
 		}
 	} else {
 		r.Exit.Code = -1
 	}
+	w := m.work()
+	r.Bundle, r.Kept = w.Bundle, w.Kept
 	r.Summary = r.Sentence()
 	if m.killer != nil && m.State == commands.Cancelled {
 		r.Summary += " " + *m.killer
@@ -86,6 +88,9 @@ func (m Moved) Result() *commands.Result {
 // report stores the results of tasks that have ended and tells of all that a
 // connection asked for.
 func (b *Backlog) report(ctx context.Context, tx *store.Tx, list []Moved) error {
+	if err := leftBefore(ctx, tx, list); err != nil {
+		return err
+	}
 	storeResults(tx, list)
 	holdLeft(tx, list)
 	facts := slices.DeleteFunc(slices.Clone(list), func(m Moved) bool { return m.Conn == "" })

@@ -506,6 +506,7 @@ CREATE TABLE task_bodies (
     spec        jsonb,                       -- what an agent is started with; null for a card
     acceptance  jsonb,                       -- when a card counts as done: a list or an object
     result      jsonb,                       -- how it ended, or what was delivered for review
+    left_work   jsonb,                       -- what its attempts have left until now, while it goes on: bundle, kept
     review      jsonb                        -- the last one: of which attempt, what came of it, why, by whom, when
 );
 

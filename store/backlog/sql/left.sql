@@ -1,12 +1,31 @@
 -- What tasks have left that travels beside their results.
 
--- Of attempts whose task goes on it is held for a while.
 -- name: hold_left
 INSERT INTO blobs (digest, owner, size) SELECT DISTINCT ON (u.digest, u.conn) u.digest, u.conn, u.size FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u (digest, conn, size)
 ON CONFLICT (digest, owner) DO UPDATE SET size = excluded.size, at = clock_timestamp()
 
+-- Of attempts whose task goes on it is kept until a later one has left more, or the task is over.
+-- name: keep_left
+WITH u AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::jsonb[]) AS u (task, conn, digest, size, work)
+), gone AS (
+    DELETE FROM blob_uses b USING u WHERE b.task = u.task AND b.result AND b.brought = '' AND b.digest <> u.digest
+), held AS (
+    INSERT INTO blob_uses (task, conn, digest, result, size) SELECT task, conn, digest, true, size FROM u WHERE digest <> '' ON CONFLICT DO NOTHING
+)
+UPDATE task_bodies b SET left_work = u.work FROM u WHERE b.task = u.task
+
+-- name: left_before
+SELECT task::text, left_work FROM task_bodies WHERE task = ANY ($1::uuid[]) AND left_work IS NOT NULL
+
 -- name: note_left
-INSERT INTO blob_uses (task, conn, digest, result, size, brought) SELECT u.task, u.conn, u.digest, true, u.size, 'due' FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[]) AS u (task, conn, digest, size) ON CONFLICT DO NOTHING
+WITH u AS (
+    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[]) AS u (task, conn, digest, size)
+), gone AS (
+    DELETE FROM blob_uses b USING u WHERE b.task = u.task AND b.result AND b.brought = '' AND b.digest <> u.digest
+)
+INSERT INTO blob_uses (task, conn, digest, result, size, brought) SELECT u.task, u.conn, u.digest, true, u.size, 'due' FROM u
+ON CONFLICT (task, digest, result) DO UPDATE SET brought = 'due' WHERE blob_uses.brought = ''
 
 -- Of each connection the oldest tasks first, and behind them what its hub has not taken, when that is offered again.
 -- name: left_due
