@@ -131,6 +131,7 @@ func (s *Spoke) Open(b *federation.Board) {
 	s.work, s.written = wait.NewSignal(), wait.NewSignal()
 	s.live = newLive(func() { s.output.Begun() })
 	s.backlog, s.messages = Backlog(s.DB, s.Dir), messages.Open(s.DB)
+	s.backlog.InputsMost = func() int64 { return s.Policy.Now().Limits.HeldInputs() }
 	s.progress = store.NewGroup(s.record)
 	s.board, s.output = b, output.New(s.backlog)
 	s.output.Board, s.output.Dir, s.output.Cap, s.output.Live, s.output.Log = b, func(f backlog.Fence) string { return ControlDir(s.attemptDir(f)) }, s.outputCap, s.live.asked, s.Log

@@ -26,6 +26,7 @@ type Limits struct {
 
 	Reserve   Amount `yaml:"reserve,omitempty" json:"reserve,omitempty"`             // free on the host's disk, or nothing starts
 	FreeFiles Amount `yaml:"reserve_files,omitempty" json:"reserve_files,omitempty"` // the same, in files
+	Inputs    Amount `yaml:"held_inputs,omitempty" json:"held_inputs,omitempty"`     // what is held of a hub for its orders
 }
 
 // What holds where a policy says nothing: far above what ordinary agents take.
@@ -35,6 +36,7 @@ const (
 	defaultOutput       = 16 << 20
 	defaultReserve      = 1 << 30
 	defaultReserveFiles = 10_000
+	defaultInputs       = 64 << 30
 )
 
 // leastOpenFiles is below what a program needs to start with its libraries.
@@ -72,6 +74,7 @@ func (l Limits) list() []limit {
 		{"file_size", l.FileSize, sizes, 1, endless, "", true, noLimit},
 		{"reserve", l.Reserve, sizes, 0, endless, "", true, "1GiB"},
 		{"reserve_files", l.FreeFiles, counts, 0, endless, " of at least 0", true, "10000"},
+		{"held_inputs", l.Inputs, sizes, 1, endless, "", true, "64GiB"},
 	}
 }
 
@@ -144,6 +147,9 @@ func (l Limits) ReserveBytes() int64 { return sizes.or(l.Reserve, defaultReserve
 
 // ReserveFiles is how many files still fit on the disk of this host.
 func (l Limits) ReserveFiles() int64 { return counts.or(l.FreeFiles, defaultReserveFiles) }
+
+// HeldInputs is how many bytes the inputs of all orders of a hub may take that are known here; 0 = no limit.
+func (l Limits) HeldInputs() int64 { return sizes.or(l.Inputs, defaultInputs) }
 
 // InWords says what bounds an agent, its time first.
 func (l Limits) InWords() string {

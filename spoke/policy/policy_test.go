@@ -200,12 +200,12 @@ func TestZeroIsNoLimit(t *testing.T) {
 // none is no limit, also where there is one when nothing is said.
 func TestNoneIsNoLimit(t *testing.T) {
 	t.Parallel()
-	p, err := policy.Parse([]byte("version: 1\nlimits: {timeout: none, memory: none, cpu_time: none, cpus: none, disk: none, files: none, max_output: none, idle: none, file_size: none, reserve: none, reserve_files: none}\n"))
+	p, err := policy.Parse([]byte("version: 1\nlimits: {timeout: none, memory: none, cpu_time: none, cpus: none, disk: none, files: none, max_output: none, idle: none, file_size: none, reserve: none, reserve_files: none, held_inputs: none}\n"))
 	require.NoError(t, err)
 	l := p.Limits
 
 	for name, n := range map[string]int64{"timeout": int64(p.Timeout(0)), "memory": p.Memory(0), "cpu_time": int64(l.CPU()), "cpus": l.MilliCPUs(), "disk": l.DiskBytes(), "files": l.DiskFiles(),
-		"max_output": l.Written(), "idle": int64(l.Quiet()), "file_size": l.FileBytes(), "reserve": l.ReserveBytes(), "reserve_files": l.ReserveFiles()} {
+		"max_output": l.Written(), "idle": int64(l.Quiet()), "file_size": l.FileBytes(), "reserve": l.ReserveBytes(), "reserve_files": l.ReserveFiles(), "held_inputs": l.HeldInputs()} {
 		require.Zero(t, n, name)
 	}
 	require.Equal(t, "no end of time, 1024 open files, which it may raise, no end of disk and files, 16MiB kept of each output stream", l.InWords())

@@ -21,6 +21,9 @@ type Backlog struct {
 	// host: it cannot be told now, of this task alone where it is [ErrUntold]. It is set before the backlog is used; nil = nobody looks.
 	Found func(conn, task string) (int, error)
 
+	// InputsMost is how many bytes the inputs of all tasks of a connection may have, 0 = any. It is set before the backlog is used; nil = any.
+	InputsMost func() int64
+
 	db        *store.DB
 	moved     func(ctx context.Context, tx *store.Tx, facts []Moved) error
 	grantKeys grantKeys

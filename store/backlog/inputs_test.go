@@ -123,6 +123,26 @@ func TestWhatWaitsForInputsIsMovedAsAllElse(t *testing.T) {
 	requireSound(t, s)
 }
 
+// Inputs of a connection have a bound together, those that have not come too; the same bytes count once, and what is known is not refused.
+func TestInputsOfAConnectionAreBounded(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	s.backlog.InputsMost = func() int64 { return 20 }
+	first, same, second, large := s.withInput(7, 8), s.withInput(8), s.withInput(6), s.withInput(5)
+	var refused []bool
+	for _, r := range append(s.asks(first, same, second, large), s.asks(first)...) {
+		if r.Refusal != nil {
+			require.Equal(t, commands.InputTooLarge, r.Refusal.Code)
+		}
+		refused = append(refused, r.Refusal != nil)
+	}
+	require.Equal(t, []bool{false, false, true, false, false}, refused)
+	require.Equal(t, []string{"queued", "waiting_input", "deps input"}, s.standsIn(large.Spawn.Task))
+	requireSound(t, s)
+	s.backlog.InputsMost = func() int64 { return 0 }
+	require.Nil(t, s.asks(second)[0].Refusal, "there is no limit")
+}
+
 // An input that does not come ends its tasks, and says why to who asked for them.
 func TestTasksWithoutTheirInputsEnd(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,33 @@ type Requested struct {
 // one. One that was killed before it
 // arrived is refused with TOMBSTONE, one whose id another task has with TASK_CONFLICT.
 func (b *Backlog) Request(ctx context.Context, tx *store.Tx, list []Request) ([]Requested, error) {
+	refused, err := b.overfull(ctx, tx, list)
+	if err != nil {
+		return nil, err
+	}
+	var rest []Request
+	for i, r := range list {
+		if refused[i] == nil {
+			rest = append(rest, r)
+		}
+	}
+	taken, err := b.request(ctx, tx, rest)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Requested, len(list))
+	for i := range list {
+		if refused[i] != nil {
+			out[i].Refusal = refused[i]
+			continue
+		}
+		out[i], taken = taken[0], taken[1:]
+	}
+	return out, nil
+}
+
+// request is Request of what is not too much.
+func (b *Backlog) request(ctx context.Context, tx *store.Tx, list []Request) ([]Requested, error) {
 	out := make([]Requested, len(list))
 	if len(list) == 0 {
 		return out, nil

@@ -609,6 +609,7 @@ CREATE TABLE blob_uses (
     PRIMARY KEY (task, digest, result)
 );
 CREATE INDEX blob_uses_digest ON blob_uses (digest, conn);
+CREATE INDEX blob_uses_inputs ON blob_uses (conn, digest, size) WHERE NOT result;
 CREATE INDEX blob_uses_due ON blob_uses (conn, again, task) WHERE brought IN ('due', 'refused');
 CREATE INDEX blob_uses_held ON blob_uses (conn) WHERE brought = 'held';
 

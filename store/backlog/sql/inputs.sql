@@ -3,6 +3,13 @@
 -- name: note_inputs
 INSERT INTO blob_uses (task, conn, digest, size) SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[]) ON CONFLICT DO NOTHING
 
+-- name: held_inputs
+SELECT conn::text, sum(size)::bigint FROM (SELECT DISTINCT conn, digest, size FROM blob_uses WHERE conn = ANY ($1::uuid[]) AND NOT result) AS u GROUP BY 1
+
+-- Which of some inputs are of a task of the connection already.
+-- name: known_inputs
+SELECT DISTINCT conn::text, digest FROM blob_uses WHERE digest = ANY ($2::text[]) AND conn = ANY ($1::uuid[]) AND NOT result
+
 -- Whoever is about to forget them looks at them again, and at who needs them.
 -- name: keep_inputs
 WITH held AS MATERIALIZED (
