@@ -249,13 +249,13 @@ const moveMirrors = `
 	WITH u AS (
 		SELECT *, (SELECT count(*) FROM (SELECT FROM inbox i WHERE i.re = u.command AND (i.conn = u.conn) IS TRUE LIMIT $20 + 1) AS answers) > $20
 			AND NOT (u.final IS NOT NULL AND EXISTS (SELECT FROM mirrors m WHERE m.command = u.command AND (m.conn = u.conn) IS TRUE AND m.final_digest IS NULL)) AS excess
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[], $22::bigint[], $23::text[])
-			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, next, stands, n)
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::int[], $9::bool[], $10::jsonb[], $11::jsonb[], $12::bytea[], $14::text[], $15::text[], $17::bigint[], $18::bigint[], $19::jsonb[], $21::text[], $22::bigint[], $23::text[], $24::jsonb[])
+			WITH ORDINALITY AS u (conn, command, digest, state, reason, seq, started, attempt, accepted, refusal, result, final, about, policy, accepted_ms, ended_ms, ends, isolation, next, stands, delivered, n)
 	), old AS (
 		SELECT m.task, m.final_digest AS had, is_terminal(m.state) AS over,
 			u.state <> '' AND NOT is_terminal(m.state) AND (u.seq > m.last_seq OR u.result->>'state' <> 'in_review') AS forward,
 			u.state IS DISTINCT FROM m.state::text AS news,
-			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.next, u.stands,
+			u.n, u.state, u.reason, u.seq, u.attempt, u.accepted, u.refusal, u.result, u.final, u.policy, u.isolation, u.next, u.stands, u.delivered,
 			CASE WHEN u.ends IS NULL OR jsonb_array_length(m.attempts) >= 100 THEN m.attempts ELSE m.attempts || coalesce((
 				SELECT jsonb_agg(e ORDER BY n) FROM jsonb_array_elements(u.ends) WITH ORDINALITY AS x (e, n) WHERE NOT m.attempts @> jsonb_build_array(jsonb_build_object('attempt', e->'attempt'))), '[]') END AS attempts,
 			from_ms(u.accepted_ms) AS accepted_said, from_ms(u.started) AS started_said, from_ms(u.ended_ms) AS ended_said
@@ -271,6 +271,7 @@ const moveMirrors = `
 			ended_at = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN clock_timestamp() ELSE m.ended_at END,
 			ended_said = CASE WHEN o.forward AND is_terminal(o.state::task_state) THEN o.ended_said ELSE m.ended_said END,
 			result = CASE WHEN CASE WHEN o.result->>'state' = 'in_review' THEN NOT o.over AND coalesce((m.result->>'attempt')::int, 0) < (o.result->>'attempt')::int + o.forward::int ELSE o.result IS NOT NULL AND o.forward END THEN o.result || jsonb_build_object('task', m.task) ELSE m.result END,
+			delivered = CASE WHEN NOT o.over AND coalesce((m.delivered->>'attempt')::int, 0) < (o.delivered->>'attempt')::int + (o.seq > m.last_seq)::int THEN o.delivered ELSE m.delivered END,
 			final_digest = CASE WHEN o.forward OR o.over THEN coalesce(m.final_digest, o.final) ELSE m.final_digest END,
 			refusal = CASE WHEN o.forward AND o.refusal IS NOT NULL THEN o.refusal ELSE m.refusal END,
 			refusals = CASE WHEN o.forward AND o.refusal IS NOT NULL
@@ -302,7 +303,7 @@ func (f *folds) move(ctx context.Context, tx *Tx, from Standing) error {
 	}
 	c := f.columns()
 	rows, err := tx.Query(ctx, moveMirrors,
-		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation, c.next, c.stands)
+		c.conn, c.command, c.digest, c.state, c.reason, c.seq, c.startedAt, c.attempt, c.accepted, c.refusal, c.result, c.final, c.actor, c.task, c.policy, from.Name, c.acceptedAt, c.endedAt, c.ends, maxAnswers, c.isolation, c.next, c.stands, c.delivered)
 	if err != nil {
 		return fmt.Errorf("moving mirrors: %w", err)
 	}
@@ -424,7 +425,8 @@ type foldColumns struct {
 	attempt                     []int
 	accepted                    []bool
 	refusal                     []*commands.RefusedBody
-	result                      []*commands.Result
+	result                      []*commands.Result // the end, or else what was delivered
+	delivered                   []*commands.Result
 	final                       [][]byte
 	ends                        []*endsOf // nil: none
 	next                        []int64
@@ -453,6 +455,7 @@ func (f *folds) columns() foldColumns {
 		c.ends, c.next = append(c.ends, ends), append(c.next, x.next)
 		c.stands = append(c.stands, string(x.stands))
 		c.refusal, c.result, c.final = append(c.refusal, x.refusal), append(c.result, cmp.Or(x.result, x.delivered)), append(c.final, x.final)
+		c.delivered = append(c.delivered, x.delivered)
 	}
 	return c
 }

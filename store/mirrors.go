@@ -94,7 +94,8 @@ func (m Mirror) Between() bool {
 
 const mirrorColumns = `m.task::text, c.peer_name, m.conn::text, c.state, m.title, m.priority, m.state, m.reason, m.refusal, m.refusals, m.attempt, m.created_by, coalesce(m.schedule, ''),
 	coalesce(m.spec->>'retry_of', ''), coalesce((SELECT x.task::text FROM mirrors x WHERE x.spec->>'retry_of' = m.task::text LIMIT 1), ''),
-	m.command::text, m.spec - 'sealed', m.labels, m.result,
+	m.command::text, m.spec - 'sealed', m.labels,
+	CASE WHEN m.delivered ? 'bundle' AND NOT m.result ? 'bundle' THEN m.result || jsonb_build_object('bundle', m.delivered->'bundle') ELSE m.result END,
 	CASE WHEN m.reason <> 'operator' THEN coalesce((SELECT k FROM jsonb_array_elements(m.kill) AS k WHERE k->>'command' = m.result->>'kill' LIMIT 1),
 		jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused") && !exists(@.cancel))'), jsonb_path_query_first(m.kill, '$[*] ? (!(@.state == "refused"))')) END,
 	CASE WHEN m.kill->-1->>'state' = 'refused' THEN m.kill->-1 END, m.pause, m.review, m.policy, m.isolation, m.expires_at, m.created_at, m.updated_at, m.attempts,

@@ -1100,6 +1100,7 @@ CREATE TABLE mirrors (
     labels           jsonb,                         -- the hub's own: no spoke is told; null = none
     schedule         text,                          -- the name of the schedule that ordered it; null = none did
     result           jsonb,
+    delivered        jsonb,                         -- the last result that was for review: its bundle stays to be fetched where the end brings none
     final_digest     bytea,                         -- of what the result or refusal said that ended it, or that was the first to come after its end
     attempts         jsonb NOT NULL DEFAULT '[]',   -- ends of those that another one follows, as the spoke tells them; about 100
     policy           text NOT NULL DEFAULT '',      -- version of the spoke's policy that decided last, as it says
