@@ -46,7 +46,7 @@ func TestWhatIsDeliveredIsReviewed(t *testing.T) {
 	require.NoError(t, review(t, m, task, 1, commands.RequestChanges, "name it better"))
 
 	meshtest.Await(t, "attempt 2 is in review", func() bool { v = m.Agent(t, task); return v.State == commands.InReview && v.Attempt == 2 })
-	require.Equal(t, ":\nchanges:\nname it better", m.Stdout(t, task, false))
+	meshtest.Await(t, "its output has come", func() bool { return m.Stdout(t, task, false) == ":\nchanges:\nname it better" })
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM tasks WHERE id = $1 AND retries = 0 AND reworks = 1`, task))
 	err := review(t, m, task, 1, commands.Approve, "")
 	require.Equal(t, commands.Conflict, commands.CodeOf(err), "the review of an older attempt")
@@ -142,5 +142,26 @@ func TestAnApprovalThatIsRefused(t *testing.T) {
 	s.Exec(t, `UPDATE grants SET kinds = kinds || '{agent.review}'`)
 	require.NoError(t, review(t, m, task, 1, commands.Approve, ""))
 	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	m.Check(t)
+}
+
+// An approval that its spoke has not taken when it is restored to before its order reaches it when it knows again what was delivered.
+func TestAnApprovalOutlivesARestoreOfItsSpoke(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	m.Stop(t, "attic")
+	backup := s.Backup(t)
+	m.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	task := delivering(t, m, "true")
+	m.Stop(t, "attic")
+	require.NoError(t, review(t, m, task, 1, commands.Approve, ""))
+	s.Restore(t, backup)
+
+	m.Start(t, "attic")
+
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	require.Equal(t, store.PauseTaken, store.ReadReview(m.Agent(t, task).Review).State)
 	m.Check(t)
 }

@@ -22,7 +22,8 @@ type OrderedReview struct {
 	At      time.Time     `json:"at"`
 	State   string        `json:"state"` // sent, taken or refused, as [PauseSent]
 	Code    commands.Code `json:"code,omitempty"`
-	Why     string        `json:"why,omitempty"` // it was refused
+	Why     string        `json:"why,omitempty"`   // it was refused
+	Again   int           `json:"again,omitempty"` // how often it was sent again after a refusal
 }
 
 // ReadReview reads the review of a mirror; nil = there is none.
@@ -66,7 +67,7 @@ func (db *DB) OrderReview(ctx context.Context, v commands.Review) (o *OrderedRev
 		if err := reviewable(v, m.state, attempt, last); err != nil {
 			return err
 		}
-		o, err = sendReview(ctx, tx, m.conn, v)
+		o, err = sendReview(ctx, tx, m.conn, v, 0)
 		return err
 	})
 	return o, before, err
@@ -91,8 +92,8 @@ func reviewable(v commands.Review, s commands.State, attempt int, last *OrderedR
 
 // sendReview sends a review of a task whose mirror is held. What is approved here is so before its spoke has said it: if that says anything
 // else, the newest word counts.
-func sendReview(ctx context.Context, tx *Tx, conn string, v commands.Review) (*OrderedReview, error) {
-	o := OrderedReview{Attempt: v.Attempt, Verdict: v.Verdict, Message: v.Message, By: v.By, State: PauseSent}
+func sendReview(ctx context.Context, tx *Tx, conn string, v commands.Review, again int) (*OrderedReview, error) {
+	o := OrderedReview{Attempt: v.Attempt, Verdict: v.Verdict, Message: v.Message, By: v.By, State: PauseSent, Again: again}
 	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&o.At); err != nil {
 		return nil, err
 	}
@@ -111,11 +112,12 @@ func sendReview(ctx context.Context, tx *Tx, conn string, v commands.Review) (*O
 func keepReviews(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) error {
 	var orders, waiting, approved []string
 	var said []map[string]any
+	var seqs []int64
 	for _, m := range batch {
 		_, order := m.Effect.(commands.Kind)
 		switch {
 		case m.Effect == commands.ReviewKind:
-			orders = append(orders, m.Header.Re.ID)
+			orders, seqs = append(orders, m.Header.Re.ID), append(seqs, m.Header.Seq)
 			if b, refused := m.Body.(*commands.RefusedBody); refused {
 				said = append(said, noteRefused(b))
 			} else {
@@ -128,9 +130,15 @@ func keepReviews(ctx context.Context, tx *Tx, from Standing, batch []*Incoming) 
 		}
 	}
 	if len(orders) > 0 {
-		if _, err := tx.Exec(ctx, answerReviews, orders, said, from.ID, string(from.Peer)); err != nil {
+		rows, err := tx.Query(ctx, answerReviews, orders, said, from.ID, string(from.Peer), seqs, behind)
+		if err != nil {
 			return fmt.Errorf("keeping what became of reviews: %w", err)
 		}
+		known, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("keeping what became of reviews: %w", err)
+		}
+		waiting = append(waiting, known...)
 	}
 	return reviewAgain(ctx, tx, from, waiting, approved)
 }
@@ -151,39 +159,54 @@ func waitsForMerge(b commands.Body) bool {
 }
 
 // answerReviews takes answers by column. What was approved here waits for its review again where its spoke has refused that. The mirrors are held in the order of their tasks, as everywhere.
+// It returns the tasks whose spokes were behind when the review came, and have delivered since: a later report came before the refusal.
 const answerReviews = `
 	WITH held AS MATERIALIZED (
-		SELECT m.task, m.review || u.said AS review, u.said FROM unnest($1::uuid[], $2::jsonb[]) AS u (command, said) JOIN outbox o ON o.id = u.command AND (o.conn = $3) IS TRUE
+		SELECT m.task, m.review || u.said AS review, u.said, m.state = 'in_review' AND m.last_seq > u.seq AND u.said->>'code' = ANY ($6) AS known
+		FROM unnest($1::uuid[], $2::jsonb[], $5::bigint[]) AS u (command, said, seq) JOIN outbox o ON o.id = u.command AND (o.conn = $3) IS TRUE
 		JOIN mirrors m ON m.task = o.task AND (m.conn = o.conn) IS TRUE AND m.review->>'command' = u.command::text ORDER BY m.task FOR UPDATE OF m
 	), audited AS (
 		INSERT INTO audit (actor, action, object, code, why, conn) SELECT $4, 'task.review_refused', task::text, said->>'code', said->>'why', $3::uuid FROM held WHERE said->>'state' = 'refused'
+	), noted AS (
+		UPDATE mirrors m SET review = h.review, updated_at = clock_timestamp(),
+			state = CASE WHEN m.state = 'approved' AND h.said->>'state' = 'refused' AND h.review->>'verdict' = 'approve' THEN 'in_review' ELSE m.state END FROM held h WHERE m.task = h.task
 	)
-	UPDATE mirrors m SET review = h.review, updated_at = clock_timestamp(),
-		state = CASE WHEN m.state = 'approved' AND h.said->>'state' = 'refused' AND h.review->>'verdict' = 'approve' THEN 'in_review' ELSE m.state END FROM held h WHERE m.task = h.task`
+	SELECT task::text FROM held WHERE known`
 
-// reviewAgain sends the reviews again that spokes had taken, of tasks that they say to wait for them: of those that are approved, what became of
-// the merge.
+// behind are the refusals of a spoke that was restored and does not know yet what it had delivered. A review is sent again after them at most
+// mostAgain times: a spoke that has fallen behind for good refuses it each time.
+var behind = []commands.Code{commands.UnknownTask, commands.Conflict}
+
+const mostAgain = 3
+
+// reviewAgain sends the reviews again that spokes had taken, or were behind for, of tasks that they say to wait for them: of those that are
+// approved, what became of the merge.
 func reviewAgain(ctx context.Context, tx *Tx, from Standing, waiting, approved []string) error {
 	if len(waiting)+len(approved) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `SELECT task::text, review FROM mirrors WHERE (task = ANY ($1::uuid[]) OR task = ANY ($4::uuid[]) AND review->>'verdict' IN ('merged', 'conflict')) AND (conn = $2) IS TRUE AND NOT is_terminal(state) AND review->>'state' = $3 AND (review->>'attempt')::int = attempt ORDER BY task FOR UPDATE`,
-		waiting, from.ID, PauseTaken, approved)
+	rows, err := tx.Query(ctx, `SELECT task::text, review FROM mirrors WHERE (task = ANY ($1::uuid[]) OR task = ANY ($4::uuid[]) AND review->>'verdict' IN ('merged', 'conflict')) AND (conn = $2) IS TRUE AND NOT is_terminal(state) AND (review->>'state' = $3 OR review->>'code' = ANY ($5) AND coalesce((review->>'again')::int, 0) < $6) AND (review->>'attempt')::int = attempt ORDER BY task FOR UPDATE`,
+		waiting, from.ID, PauseTaken, approved, behind, mostAgain)
 	if err != nil {
 		return fmt.Errorf("looking for reviews that were lost: %w", err)
 	}
 	var task string
 	var o OrderedReview
 	var again []commands.Review
+	var times []int
 	if _, err := pgx.ForEachRow(rows, []any{&task, &o}, func() error {
 		again = append(again, commands.Review{Task: task, Attempt: o.Attempt, Verdict: o.Verdict, Message: o.Message, By: o.By})
+		if o.State == PauseRefused {
+			o.Again++
+		}
+		times = append(times, o.Again)
 		o = OrderedReview{}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("looking for reviews that were lost: %w", err)
 	}
-	for _, v := range again {
-		if _, err := sendReview(ctx, tx, from.ID, v); err != nil {
+	for n, v := range again {
+		if _, err := sendReview(ctx, tx, from.ID, v, times[n]); err != nil {
 			return err
 		}
 	}
