@@ -183,12 +183,18 @@ type taking struct {
 // granted refuses a spawn that the grant of its connection does not allow, unless its
 // task is here since a time when that did.
 func (t taking) granted(ctx context.Context, from store.Standing, b *commands.Spawn) error {
-	if slices.Contains(from.Runtimes, b.Runtime) {
+	var refused error
+	switch {
+	case !slices.Contains(from.Runtimes, b.Runtime):
+		refused = commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", b.Runtime)
+	case b.Review && !slices.Contains(from.Kinds, string(commands.ReviewKind)): // it would wait for a review that never comes
+		refused = commands.Refuse(commands.Grant, "the grant of this connection does not allow %s, and the order asks for a review", commands.ReviewKind)
+	default:
 		return nil
 	}
 	known, err := backlog.KnownIn(ctx, t.tx, from.ID, b.Task)
 	if err == nil && !known {
-		err = commands.Refuse(commands.Grant, "the grant of this connection does not allow runtime %s", b.Runtime)
+		err = refused
 	}
 	return err
 }

@@ -165,3 +165,17 @@ func TestAnApprovalOutlivesARestoreOfItsSpoke(t *testing.T) {
 	require.Equal(t, store.PauseTaken, store.ReadReview(m.Agent(t, task).Review).State)
 	m.Check(t)
 }
+
+// An order whose work is to be reviewed is refused at once where the grant allows no review: nobody could end it but by a kill.
+func TestAnOrderThatNobodyMayReview(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	m.Spokes["attic"].Exec(t, `UPDATE grants SET kinds = array_remove(kinds, 'agent.review')`)
+
+	v := m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Review: true}}))
+
+	require.Equal(t, []any{commands.Unavailable, commands.GrantDenied}, []any{v.State, v.Reason})
+	require.Contains(t, v.Refusals[0].Why, "does not allow agent.review, and the order asks for a review")
+	require.Equal(t, commands.Completed, m.Wait(t, m.Spawn(t, "attic", "true")).State, "other orders run")
+	m.Check(t)
+}
