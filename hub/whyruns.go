@@ -49,6 +49,9 @@ func (w *whyAgent) runs() {
 
 // reviewFix is what lets an agent go on whose work is reviewed.
 func (v AgentView) reviewFix() string {
+	if o := store.ReadReview(v.Review); v.State == commands.Approved && o != nil && o.Verdict == commands.Approve && o.State == store.PauseSent && !o.Stands(o.Attempt) {
+		return commands.ShellLine([]string{"spawnmesh", "review", "approve", commands.ShortID(v.Task)}) // the spoke never took it
+	}
 	if v.State == commands.Approved {
 		return commands.ShellLine([]string{"spawnmesh", "review", "merge", commands.ShortID(v.Task), "--onto", "BRANCH"})
 	}
