@@ -179,3 +179,23 @@ func TestAnOrderThatNobodyMayReview(t *testing.T) {
 	require.Equal(t, commands.Completed, m.Wait(t, m.Spawn(t, "attic", "true")).State, "other orders run")
 	m.Check(t)
 }
+
+// A rework above the limit is refused by its spoke: the work stays in review, and can be approved.
+func TestReworksHaveALimit(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Start(t, "attic")
+	s := m.Spokes["attic"]
+	task := delivering(t, m, "true")
+	s.Exec(t, `UPDATE tasks SET reworks = $2 WHERE id = $1`, task, commands.MaxReworks)
+
+	require.NoError(t, review(t, m, task, 1, commands.RequestChanges, "once more"))
+
+	meshtest.Await(t, "it is refused", func() bool {
+		o := store.ReadReview(m.Agent(t, task).Review)
+		return o != nil && o.State == store.PauseRefused && o.Code == commands.TooMany
+	})
+	require.Equal(t, commands.InReview, m.Agent(t, task).State)
+	require.NoError(t, review(t, m, task, 1, commands.Approve, ""))
+	require.Equal(t, commands.Completed, m.Wait(t, task).State)
+	m.Check(t)
+}
