@@ -92,7 +92,9 @@ func SentLongAgoForTest(c *Cursor) { c.sent, c.due = time.Now().Add(-time.Hour),
 var NotificationForTest = notification
 
 // ListenerForTest is the session that a watcher listens on.
-func ListenerForTest(ctx context.Context, db *DB) (*pgx.Conn, error) { return db.listener(ctx) }
+func ListenerForTest(ctx context.Context, db *DB) (*pgx.Conn, error) {
+	return db.Listener(ctx, ChangedChannel)
+}
 
 // PoolForTest is how the sessions of db are kept.
 func PoolForTest(db *DB) *pgxpool.Config { return db.pool.Config() }

@@ -62,7 +62,7 @@ func (db *DB) Watch(ctx context.Context, w Watcher) error {
 }
 
 func (db *DB) listen(ctx context.Context, w Watcher) error {
-	conn, err := db.listener(ctx)
+	conn, err := db.Listener(ctx, ChangedChannel)
 	if err != nil {
 		return err
 	}
@@ -87,15 +87,15 @@ func (db *DB) listen(ctx context.Context, w Watcher) error {
 	}
 }
 
-// listener returns a session that listens.
-func (db *DB) listener(ctx context.Context) (conn *pgx.Conn, err error) {
+// Listener returns a session that listens on a channel. It is none of the pool: whoever asks for it closes it.
+func (db *DB) Listener(ctx context.Context, channel string) (conn *pgx.Conn, err error) {
 	err = within(ctx, func(ctx context.Context) (err error) {
 		config := db.pool.Config().ConnConfig
 		config.OnNotification = nil // what comes with another answer stays for the next drain
 		if conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 			return err
 		}
-		if _, err = conn.Exec(ctx, `LISTEN `+ChangedChannel); err != nil {
+		if _, err = conn.Exec(ctx, `LISTEN `+pgx.Identifier{channel}.Sanitize()); err != nil {
 			closeSoon(ctx, conn)
 		}
 		return err

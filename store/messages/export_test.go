@@ -12,3 +12,12 @@ func Statements() []string {
 	}
 	return list
 }
+
+// Written is what a notification says of messages for readers of a workspace.
+func Written(workspace string, readers ...string) string {
+	list := map[address]bool{}
+	for _, r := range readers {
+		list[address{workspace, r}] = true
+	}
+	return written(list)
+}

@@ -127,7 +127,7 @@ func (l *Log) storeAll(ctx context.Context, list []*waiting) error {
 		return tx.SendLast(ctx, b)
 	})
 	if err == nil && listens {
-		l.notify(ctx)
+		l.notify(ctx, written(fresh(list)))
 	}
 	return err
 }
@@ -149,11 +149,21 @@ func (w *waiting) stored(outcome string, seq int64, at time.Time) {
 	}
 }
 
-// notify wakes who waits, after the commit: one that is lost costs a waiter at most [between].
-func (l *Log) notify(ctx context.Context) {
+// fresh is whom messages that were stored now are for.
+func fresh(list []*waiting) map[address]bool {
+	out := map[address]bool{}
+	for _, w := range list {
+		if w.err == nil && !w.known {
+			out[address{w.m.Workspace, w.m.To}] = true
+		}
+	}
+	return out
+}
+
+// notify wakes who waits, after the commit: one that is lost costs a waiter at most [between]. Nobody waits for the disk.
+func (l *Log) notify(ctx context.Context, whom string) {
 	_ = l.db.Read(ctx, "telling who waits for messages", func(ctx context.Context, c *pgxpool.Conn) error {
-		// Nobody waits for the disk: nothing is written.
-		_, err := c.Conn().PgConn().Exec(ctx, `BEGIN; SET LOCAL synchronous_commit = off; NOTIFY `+channel+`; COMMIT`).ReadAll()
+		_, err := c.Exec(ctx, `SELECT pg_notify($1, $2) FROM set_config('synchronous_commit', 'off', true)`, channel, whom)
 		return err
 	})
 }

@@ -204,7 +204,7 @@ func (l *Log) RetryDead(ctx context.Context, workspace, reader string, seq int64
 	r, err := l.changeDead(ctx, workspace, reader, seq, store.AuditRow{Actor: actor, Action: "message.retried", Object: fmt.Sprintf("%s/%d", reader, seq)},
 		`UPDATE message_dead SET again = true, given_at = NULL WHERE workspace = $1 AND reader = $2 AND seq = $3`)
 	if err == nil {
-		l.notify(ctx)
+		l.notify(ctx, written(map[address]bool{{workspace, reader}: true}))
 	}
 	return r, err
 }

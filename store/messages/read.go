@@ -71,7 +71,7 @@ func (l *Log) Poll(ctx context.Context, workspace, reader string, most int, unti
 	if err := checkName(reader); err != nil {
 		return p, err
 	}
-	err = l.Await(ctx, until, func(ctx context.Context) (bool, time.Duration, error) {
+	err = l.Await(ctx, workspace, reader, until, func(ctx context.Context) (bool, time.Duration, error) {
 		some, due, err := l.any(ctx, workspace, reader)
 		if err != nil || !some {
 			return false, due, err

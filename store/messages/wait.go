@@ -3,11 +3,12 @@ package messages
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 )
 
 // channel is notified after messages were stored, while somebody listens.
@@ -19,42 +20,73 @@ const (
 	lingering = 200 * time.Millisecond // for who waits again
 )
 
+// An address is whom a message is for: a reader of a workspace, or with "" all of it.
+type address struct{ workspace, reader string }
+
+// An ear is of one who waits.
+type ear struct {
+	address
+	told chan struct{} // has one when there may be something
+}
+
 // ears are those of one process who wait for messages. One session listens for all of them, while there are some.
 type ears struct {
 	id string // by which it is noted that this process listens
 
 	mu    sync.Mutex // guards the rest
-	n     int
-	told  chan struct{} // closed when there may be something
+	all   map[*ear]struct{}
 	end   context.CancelFunc
 	over  chan struct{} // closed when the session listens no more; nil: none does
 	until time.Time     // the note holds
 }
 
-func newEars() ears { return ears{id: uuid.NewString(), told: make(chan struct{})} }
+func newEars() ears { return ears{id: uuid.NewString(), all: map[*ear]struct{}{}} }
 
-func (e *ears) tell() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	close(e.told)
-	e.told = make(chan struct{})
+// mostTold is how many bytes a notification has.
+const mostTold = 7900
+
+// written is what a notification says of whom messages are for. "" = these are too many to name: everybody looks.
+func written(list map[address]bool) string {
+	var out strings.Builder
+	for a := range list {
+		fmt.Fprintf(&out, "%s\t%s\n", a.workspace, a.reader)
+		if out.Len() > mostTold {
+			return ""
+		}
+	}
+	return out.String()
 }
 
-// next is closed when there may be something that was not there before.
-func (e *ears) next() <-chan struct{} {
+// tell wakes those whom a notification names.
+func (e *ears) tell(text string) {
+	named := map[address]bool{}
+	for line := range strings.Lines(text) {
+		workspace, reader, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		named[address{workspace, reader}] = true
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.told
+	for one := range e.all {
+		if text != "" && !named[one.address] && !named[address{one.workspace, ""}] {
+			continue
+		}
+		select {
+		case one.told <- struct{}{}:
+		default:
+		}
+	}
 }
 
-// Await calls look until it finds something, has failed, or the time until is over: at once, whenever messages have come, and after the time that look says.
-func (l *Log) Await(ctx context.Context, until time.Time, look func(context.Context) (found bool, again time.Duration, err error)) error {
+// Await calls look until it finds something, has failed, or the time until is over: at once, whenever messages for the reader have come,
+// and after the time that look says.
+func (l *Log) Await(ctx context.Context, workspace, reader string, until time.Time, look func(context.Context) (found bool, again time.Duration, err error)) error {
 	if found, _, err := look(ctx); found || err != nil || !time.Now().Before(until) {
 		return err
 	}
-	l.enter(ctx)
-	defer l.leave()
-	for next := l.ears.next(); ; {
+	own := &ear{address{workspace, reader}, make(chan struct{}, 1)}
+	l.enter(ctx, own)
+	defer l.leave(own)
+	for {
 		found, due, err := look(ctx)
 		if found || err != nil {
 			return err
@@ -68,7 +100,7 @@ func (l *Log) Await(ctx context.Context, until time.Time, look func(context.Cont
 		}
 		again := time.NewTimer(min(left, between, due))
 		select {
-		case <-next:
+		case <-own.told:
 		case <-again.C:
 		case <-ctx.Done():
 		}
@@ -76,16 +108,15 @@ func (l *Log) Await(ctx context.Context, until time.Time, look func(context.Cont
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		next = l.ears.next()
 	}
 }
 
 // enter counts somebody who waits. With the first one a session begins to listen.
-func (l *Log) enter(ctx context.Context) {
+func (l *Log) enter(ctx context.Context, own *ear) {
 	e := &l.ears
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.n++; e.over != nil {
+	if e.all[own] = struct{}{}; e.over != nil {
 		return
 	}
 	ctx, e.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -94,15 +125,15 @@ func (l *Log) enter(ctx context.Context) {
 }
 
 // leave counts out again. The last one ends the session, unless another one comes soon.
-func (l *Log) leave() {
+func (l *Log) leave(own *ear) {
 	e := &l.ears
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.n--; e.n == 0 {
+	if delete(e.all, own); len(e.all) == 0 {
 		time.AfterFunc(lingering, func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if e.n == 0 && e.end != nil {
+			if len(e.all) == 0 && e.end != nil {
 				e.end()
 			}
 		})
@@ -113,8 +144,8 @@ func (l *Log) leave() {
 func (l *Log) listen(ctx context.Context, over chan struct{}) {
 	e := &l.ears
 	for ctx.Err() == nil {
-		_ = l.db.Read(ctx, "listening for messages", func(_ context.Context, c *pgxpool.Conn) error { return l.hear(ctx, c) })
-		e.tell()
+		_ = l.hear(ctx)
+		e.tell("")
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):
@@ -125,49 +156,50 @@ func (l *Log) listen(ctx context.Context, over chan struct{}) {
 	e.end()
 	e.over, e.end = nil, nil
 	close(over)
-	if e.n > 0 { // somebody has come at this moment
+	if len(e.all) > 0 { // somebody has come at this moment
 		ctx, e.end = context.WithCancel(context.WithoutCancel(ctx))
 		e.over = make(chan struct{})
 		go l.listen(ctx, e.over)
 	}
 }
 
-// hear listens on one session.
-func (l *Log) hear(ctx context.Context, c *pgxpool.Conn) error {
-	if _, err := c.Exec(ctx, `LISTEN `+channel); err != nil {
-		return fmt.Errorf("listening: %w", err)
+// hear listens on a session of its own, which it keeps: what waits for an answer of the pool is asked about every few seconds.
+func (l *Log) hear(ctx context.Context) error {
+	c, err := l.db.Listener(ctx, channel)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer done()
-		if _, err := c.Exec(ctx, `UNLISTEN `+channel); err != nil {
-			_ = c.Conn().Close(ctx)
-		}
+		_ = c.Close(ctx)
 	}()
 	for {
 		if err := l.note(ctx, c); err != nil {
 			return err
 		}
-		l.ears.tell() // what came before was not told
+		l.ears.tell("") // what came before was not told
 		for noted := time.Now(); time.Since(noted) < listening/4; {
 			patient, done := context.WithTimeout(ctx, listening/4)
-			err := c.Conn().PgConn().WaitForNotification(patient)
+			n, err := c.WaitForNotification(patient)
 			done()
 			switch {
-			case ctx.Err() != nil, c.Conn().IsClosed():
+			case ctx.Err() != nil, c.IsClosed():
 				return ctx.Err()
 			case err == nil:
-				l.ears.tell()
+				l.ears.tell(n.Payload)
 			}
 		}
 	}
 }
 
 // note says for a while that this process listens. Whoever stores messages at this moment may not have seen it: they are waited for.
-func (l *Log) note(ctx context.Context, c *pgxpool.Conn) error {
+func (l *Log) note(ctx context.Context, c *pgx.Conn) error {
 	e := &l.ears
+	ctx, done := context.WithTimeout(ctx, listening/2) // a line that is silent is no reason to wait for ever
+	defer done()
 	if time.Until(e.until) > listening/2 {
-		return nil
+		return c.Ping(ctx)
 	}
 	from := time.Now()
 	_, err := c.Exec(ctx, `WITH held AS MATERIALIZED (SELECT FROM message_numbers FOR SHARE), old AS (DELETE FROM message_listeners WHERE until < clock_timestamp() AND id <> $1)
