@@ -53,7 +53,7 @@ var Kinds = []Kind{
 	{Name: "events", Since: "it happened", Default: 7 * day, Least: time.Hour, tables: []string{"events"},
 		prune: removing("events", oldEvents)},
 	{Name: "messages", Since: "it was stored, and every live reader has acknowledged it", Default: 30 * day, Least: time.Hour,
-		tables: []string{"messages", "message_readers", "message_dead", "message_senders", "message_workspaces"}, prune: `SELECT prune_messages($1, $2)`},
+		tables: []string{"messages", "message_readers", "message_dead", "message_senders", "message_recipients", "message_workspaces"}, prune: `SELECT prune_messages($1, $2)`},
 	{Name: "deliveries", Since: "its webhook has it, or it was given up", Default: 7 * day, Least: time.Hour, tables: []string{"webhook_deliveries"},
 		prune: counting(deleting("webhook_deliveries", `SELECT ctid FROM webhook_deliveries WHERE ended_at < statement_timestamp() - $1::interval ORDER BY ended_at`), deleting("webhook_deliveries", ofNobody("webhook_deliveries", "webhook", "webhooks")))},
 	{Name: "kills", Since: "the kill or pause expired, and its task is gone or never came", Default: day, Least: inboxMargin, tables: []string{"kills", "pauses"},

@@ -16,8 +16,9 @@ import (
 // A Log is that of an instance, as one process has it.
 type Log struct {
 	// Bounds of what is kept, and of who reads. They are set before the log is used.
-	MostOfWorkspace, MostOfSender int64
-	MostReaders, MostDead         int
+	MostOfWorkspace, MostOfSender                     int64
+	BytesOfWorkspace, BytesOfSender, BytesOfRecipient int64 // of payloads and blobs
+	MostReaders, MostDead                             int
 	// Within is how long a reader has for what it was given.
 	Within time.Duration
 	// Pause is how long a message waits that has failed once, and twice as long each time more.
@@ -33,7 +34,7 @@ type Log struct {
 
 // Open returns the log in db.
 func Open(db *store.DB) *Log {
-	return &Log{db: db, MostOfWorkspace: 1_000_000, MostOfSender: 100_000, MostReaders: 1000, MostDead: 1000, Within: time.Minute, Pause: time.Second, ears: newEars()}
+	return &Log{db: db, MostOfWorkspace: 1_000_000, MostOfSender: 100_000, BytesOfWorkspace: 1 << 30, BytesOfSender: 256 << 20, BytesOfRecipient: 256 << 20, MostReaders: 1000, MostDead: 1000, Within: time.Minute, Pause: time.Second, ears: newEars()}
 }
 
 type waiting struct {
@@ -90,7 +91,7 @@ func (l *Log) store(ctx context.Context) {
 	}
 }
 
-const publish = `SELECT n, outcome, number, stored FROM publish_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+const publish = `SELECT n, outcome, number, stored FROM publish_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 
 // somebodyListens is asked while the last number is held: whoever begins to listen takes that first.
 const somebodyListens = `SELECT EXISTS (SELECT FROM message_listeners WHERE until > clock_timestamp())`
@@ -112,13 +113,13 @@ func (l *Log) storeAll(ctx context.Context, list []*waiting) error {
 	err := l.db.Tx(ctx, "storing messages", func(ctx context.Context, tx *store.Tx) error {
 		tx.TellNobody()
 		b := &pgx.Batch{}
-		b.Queue(publish, workspaces, ids, senders, recipients, types, correlations, replies, payloads, blobs, says, l.MostOfWorkspace, l.MostOfSender).Query(func(rows pgx.Rows) error {
+		b.Queue(publish, workspaces, ids, senders, recipients, types, correlations, replies, payloads, blobs, says, l.MostOfWorkspace, l.MostOfSender, l.BytesOfWorkspace, l.BytesOfSender, l.BytesOfRecipient).Query(func(rows pgx.Rows) error {
 			var n int
 			var outcome string
 			var seq int64
 			var at time.Time
 			_, err := pgx.ForEachRow(rows, []any{&n, &outcome, &seq, &at}, func() error {
-				list[n-1].stored(outcome, seq, at)
+				list[n-1].m.Seq, list[n-1].m.At, list[n-1].known, list[n-1].err = seq, at, outcome == "known", l.refused(outcome, list[n-1].m)
 				return nil
 			})
 			return err
@@ -132,21 +133,29 @@ func (l *Log) storeAll(ctx context.Context, list []*waiting) error {
 	return err
 }
 
-// stored is what became of a message.
-func (w *waiting) stored(outcome string, seq int64, at time.Time) {
-	w.m.Seq, w.m.At, w.known, w.err = seq, at, outcome == "known", nil
+// refused is why a message was not stored, if it was not.
+func (l *Log) refused(outcome string, m Message) error {
+	full := func(format string, args ...any) error {
+		return commands.Refuse(commands.Full, format, args...).
+			Hinting("retention removes old ones that every live reader has acknowledged: see which reader is behind").Running("message", "reader", "list")
+	}
 	switch outcome {
 	case "other":
-		w.err = commands.Refuse(commands.Conflict, "message %s is there with other content", w.m.ID).Hinting("give another message another id")
-	case "full":
-		w.err = commands.Refuse(commands.Full, "the workspace keeps as many messages as it may").
-			Hinting("retention removes old ones that every live reader has acknowledged: see which reader is behind").Running("message", "reader", "list")
-	case "many":
-		w.err = commands.Refuse(commands.Full, "as many messages of %s are kept as may be", w.m.From).
-			Hinting("retention removes old ones that every live reader has acknowledged: see which reader is behind").Running("message", "reader", "list")
+		return commands.Refuse(commands.Conflict, "message %s is there with other content", m.ID).Hinting("give another message another id")
 	case "blob":
-		w.err = commands.Refuse(commands.InputMissing, "there is no blob %s here", w.m.Blob).Hinting("send its bytes first (POST /api/v1/blobs); what nothing names is kept for a day")
+		return commands.Refuse(commands.InputMissing, "there is no blob %s here", m.Blob).Hinting("send its bytes first (POST /api/v1/blobs); what nothing names is kept for a day")
+	case "full":
+		return full("the workspace keeps as many messages as it may")
+	case "many":
+		return full("as many messages of %s are kept as may be", m.From)
+	case "large":
+		return full("the messages of the workspace have as many bytes as it keeps, which is %s", commands.SizeInWords(l.BytesOfWorkspace))
+	case "much":
+		return full("the messages of %s that are kept have as many bytes as may be, which is %s", m.From, commands.SizeInWords(l.BytesOfSender))
+	case "mailbox":
+		return full("the messages for %s that are kept have as many bytes as may be, which is %s", m.To, commands.SizeInWords(l.BytesOfRecipient))
 	}
+	return nil
 }
 
 // fresh is whom messages that were stored now are for.

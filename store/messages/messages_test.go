@@ -176,7 +176,7 @@ func TestNoMessageComesLate(t *testing.T) {
 	defer slow.Close(context.Background())
 	tx, err := slow.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT * FROM publish_messages('{main}', $1, '{slow}', '{""}', '{x-test}', '{""}', '{null}', '{1}', '{""}', '{test}', 10, 10)`, []string{storetest.NewID()})
+	_, err = tx.Exec(t.Context(), `SELECT * FROM publish_messages('{main}', $1, '{slow}', '{""}', '{x-test}', '{""}', '{null}', '{1}', '{""}', '{test}', 10, 10, 1000, 1000, 1000)`, []string{storetest.NewID()})
 	require.NoError(t, err)
 	quick := make(chan messages.Message, 1)
 	go func() {
@@ -374,6 +374,74 @@ func TestBoundsOfMessages(t *testing.T) {
 	}
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM message_dead WHERE seq = 3`))
 	require.Equal(t, 1, s.Count(t, `SELECT count(*) FROM message_dead`))
+}
+
+// What is kept is bounded in bytes, of payloads and of what blobs have. What retention removes makes room.
+func TestBytesOfMessagesHaveBounds(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	l := messages.Open(s.DB)
+	l.BytesOfWorkspace, l.BytesOfSender, l.BytesOfRecipient = 30_000, 15_000, 10_000
+	digest := "sha256-" + fmt.Sprintf("%064x", 7)
+	require.NoError(t, s.Exec(`INSERT INTO blobs (digest, owner, size) VALUES ($1, 'ws/main', 9000)`, digest))
+	blob := func(from, to string) error {
+		m := saying(from, to, "")
+		m.Blob = digest
+		_, _, err := l.Publish(t.Context(), m)
+		return err
+	}
+	full := func(err error, says string) {
+		t.Helper()
+		require.Equal(t, commands.Full, commands.CodeOf(err))
+		require.ErrorContains(t, err, says)
+	}
+	require.NoError(t, blob("alice", "bob"))
+	full(blob("alice", "eve"), "of alice")
+	full(blob("carol", "bob"), "for bob")
+	publish(t, l, saying("carol", "bob", `"`+strings.Repeat("x", 990)+`"`))
+	_, _, err := l.Publish(t.Context(), saying("carol", "bob", `"`+strings.Repeat("x", 20)+`"`))
+	full(err, "for bob")
+	require.NoError(t, blob("carol", ""))
+	require.NoError(t, blob("dan", ""))
+	full(blob("erin", ""), "of the workspace")
+	require.Equal(t, 27_992, s.Count(t, `SELECT bytes FROM message_workspaces`))
+
+	require.Equal(t, 4, s.Count(t, `SELECT prune_messages('0 seconds', 5000)`))
+	require.Zero(t, s.Count(t, `SELECT bytes FROM message_workspaces`))
+	require.Zero(t, s.Count(t, `SELECT count(*) FROM message_senders`)+s.Count(t, `SELECT count(*) FROM message_recipients`))
+	require.NoError(t, blob("alice", "bob"))
+}
+
+// Who stores several messages with blobs and who holds several blobs for something else do not wait in a circle.
+func TestBlobsOfMessagesAreHeldInOrder(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	low, high := "sha256-"+fmt.Sprintf("%064x", 1), "sha256-"+fmt.Sprintf("%064x", 2)
+	require.NoError(t, s.Exec(`INSERT INTO blobs (digest, owner, size) VALUES ($1, 'ws/main', 1), ($2, 'ws/main', 1)`, low, high))
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	const hold = `SELECT FROM blobs WHERE digest = $1 FOR UPDATE`
+	_, err = tx.Exec(t.Context(), hold, low)
+	require.NoError(t, err)
+	other, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
+	require.NoError(t, err)
+	defer other.Close(context.Background())
+	stored := make(chan error, 1)
+	go func() {
+		_, err := other.Exec(t.Context(), `SELECT publish_messages('{main,main}', $1, '{alice,alice}', '{"",""}', '{x-test,x-test}', '{"",""}', '{null,null}', '{"",""}', $2, '{test,test}', 10, 10, 1000, 1000, 1000)`,
+			[]string{storetest.NewID(), storetest.NewID()}, []string{high, low})
+		stored <- err
+	}()
+	require.Eventually(t, func() bool { return s.Count(t, `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) > 0 }, time.Minute, 10*time.Millisecond)
+
+	_, err = tx.Exec(t.Context(), hold, high)
+
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-stored)
 }
 
 func TestConcurrentPublishersOfOneID(t *testing.T) {

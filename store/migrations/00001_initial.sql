@@ -1560,6 +1560,7 @@ CREATE TABLE messages (
     in_reply_to uuid,
     payload     text NOT NULL DEFAULT '',   -- JSON, or
     blob        text NOT NULL DEFAULT '',   -- the digest of bytes that are no part of this database
+    size        bigint NOT NULL DEFAULT 0,  -- of the payload, or of those bytes
     said_by     text NOT NULL,              -- who gave it to this instance
     CONSTRAINT payload_or_blob CHECK (payload = '' OR blob = ''),
     CONSTRAINT payload_is_small CHECK (octet_length(payload) <= 4096),
@@ -1573,16 +1574,24 @@ CREATE INDEX messages_thread ON messages (workspace, correlation, seq) WHERE cor
 CREATE INDEX messages_blob ON messages (blob) WHERE blob <> '';
 CREATE INDEX messages_words ON messages USING gin (to_tsvector('simple', payload));
 
--- How many messages are kept, and up to which number retention has removed some.
+-- How many messages are kept, with how many bytes, and up to which number retention has removed some.
 CREATE TABLE message_workspaces (
     workspace   text PRIMARY KEY,
     kept        bigint NOT NULL DEFAULT 0,
+    bytes       bigint NOT NULL DEFAULT 0,
     pruned      bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE TABLE message_senders (
     workspace   text NOT NULL,
     name        text NOT NULL,
     kept        bigint NOT NULL DEFAULT 0,
+    bytes       bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (workspace, name)
+) WITH (fillfactor = 50);
+CREATE TABLE message_recipients (           -- of messages that are not for all
+    workspace   text NOT NULL,
+    name        text NOT NULL,
+    bytes       bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace, name)
 ) WITH (fillfactor = 50);
 
@@ -1627,13 +1636,17 @@ CREATE TABLE message_listeners (
 
 -- Adds messages in their order. What is there already with the same content stays, and is no error.
 -- +goose StatementBegin
-CREATE FUNCTION publish_messages(workspaces text[], ids uuid[], senders text[], recipients text[], types text[], correlations text[], replies uuid[], payloads text[], blob_refs text[], says text[], most_of_workspace bigint, most_of_sender bigint)
+CREATE FUNCTION publish_messages(workspaces text[], ids uuid[], senders text[], recipients text[], types text[], correlations text[], replies uuid[], payloads text[], blob_refs text[], says text[], most_of_workspace bigint, most_of_sender bigint,
+        bytes_of_workspace bigint, bytes_of_sender bigint, bytes_of_recipient bigint)
     RETURNS TABLE (n int, outcome text, number bigint, stored timestamptz) LANGUAGE plpgsql AS $$
 DECLARE
     next bigint;
     old messages;
+    more bigint;
 BEGIN
     SELECT m.last INTO STRICT next FROM message_numbers m FOR UPDATE;
+    -- In the order in which others hold several of them.
+    PERFORM FROM blobs b WHERE (b.digest, b.owner) IN (SELECT d, 'ws/' || w FROM unnest(blob_refs, workspaces) AS u (d, w) WHERE d <> '') ORDER BY b.digest, b.owner FOR UPDATE;
     FOR i IN 1 .. cardinality(ids) LOOP
         n := i;
         SELECT * INTO old FROM messages m WHERE m.workspace = workspaces[i] AND m.id = ids[i];
@@ -1647,33 +1660,28 @@ BEGIN
         END IF;
         number := 0;
         stored := clock_timestamp();
-        INSERT INTO message_workspaces AS w (workspace, kept) VALUES (workspaces[i], 1) ON CONFLICT (workspace) DO UPDATE SET kept = w.kept + 1 WHERE w.kept < most_of_workspace;
-        IF NOT FOUND THEN
-            outcome := 'full';
+        more := CASE WHEN blob_refs[i] = '' THEN octet_length(payloads[i]) ELSE (SELECT b.size FROM blobs b WHERE b.digest = blob_refs[i] AND b.owner = 'ws/' || workspaces[i]) END;
+        outcome := CASE
+            WHEN more IS NULL THEN 'blob'
+            WHEN EXISTS (SELECT FROM message_workspaces w WHERE w.workspace = workspaces[i] AND w.kept >= most_of_workspace) THEN 'full'
+            WHEN EXISTS (SELECT FROM message_senders s WHERE (s.workspace, s.name) = (workspaces[i], senders[i]) AND s.kept >= most_of_sender) THEN 'many'
+            WHEN more + coalesce((SELECT w.bytes FROM message_workspaces w WHERE w.workspace = workspaces[i]), 0) > bytes_of_workspace THEN 'large'
+            WHEN more + coalesce((SELECT s.bytes FROM message_senders s WHERE (s.workspace, s.name) = (workspaces[i], senders[i])), 0) > bytes_of_sender THEN 'much'
+            WHEN recipients[i] <> '' AND more + coalesce((SELECT r.bytes FROM message_recipients r WHERE (r.workspace, r.name) = (workspaces[i], recipients[i])), 0) > bytes_of_recipient THEN 'mailbox'
+            ELSE 'new' END;
+        IF outcome <> 'new' THEN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        INSERT INTO message_senders AS s (workspace, name, kept) VALUES (workspaces[i], senders[i], 1) ON CONFLICT (workspace, name) DO UPDATE SET kept = s.kept + 1 WHERE s.kept < most_of_sender;
-        IF NOT FOUND THEN
-            UPDATE message_workspaces w SET kept = w.kept - 1 WHERE w.workspace = workspaces[i];
-            outcome := 'many';
-            RETURN NEXT;
-            CONTINUE;
+        INSERT INTO message_workspaces AS w (workspace, kept, bytes) VALUES (workspaces[i], 1, more) ON CONFLICT (workspace) DO UPDATE SET kept = w.kept + 1, bytes = w.bytes + more;
+        INSERT INTO message_senders AS s (workspace, name, kept, bytes) VALUES (workspaces[i], senders[i], 1, more) ON CONFLICT (workspace, name) DO UPDATE SET kept = s.kept + 1, bytes = s.bytes + more;
+        IF recipients[i] <> '' THEN
+            INSERT INTO message_recipients AS r (workspace, name, bytes) VALUES (workspaces[i], recipients[i], more) ON CONFLICT (workspace, name) DO UPDATE SET bytes = r.bytes + more;
         END IF;
-        IF blob_refs[i] <> '' THEN
-            UPDATE blobs b SET at = clock_timestamp() WHERE b.digest = blob_refs[i] AND b.owner = 'ws/' || workspaces[i];
-            IF NOT FOUND THEN
-                UPDATE message_workspaces w SET kept = w.kept - 1 WHERE w.workspace = workspaces[i];
-                UPDATE message_senders s SET kept = s.kept - 1 WHERE s.workspace = workspaces[i] AND s.name = senders[i];
-                outcome := 'blob';
-                RETURN NEXT;
-                CONTINUE;
-            END IF;
-        END IF;
+        UPDATE blobs b SET at = clock_timestamp() WHERE b.digest = blob_refs[i] AND b.owner = 'ws/' || workspaces[i];
         next := next + 1;
-        INSERT INTO messages (seq, workspace, id, at, sender, recipient, type, correlation, in_reply_to, payload, blob, said_by)
-            VALUES (next, workspaces[i], ids[i], stored, senders[i], recipients[i], types[i], correlations[i], replies[i], payloads[i], blob_refs[i], says[i]);
-        outcome := 'new';
+        INSERT INTO messages (seq, workspace, id, at, sender, recipient, type, correlation, in_reply_to, payload, blob, size, said_by)
+            VALUES (next, workspaces[i], ids[i], stored, senders[i], recipients[i], types[i], correlations[i], replies[i], payloads[i], blob_refs[i], more, says[i]);
         number := next;
         RETURN NEXT;
     END LOOP;
@@ -1710,16 +1718,20 @@ BEGIN
         WITH old AS MATERIALIZED (
             SELECT m.seq, m.at FROM messages m WHERE m.workspace = w AND m.seq < needed AND NOT EXISTS (SELECT FROM message_dead d WHERE d.seq = m.seq) ORDER BY m.seq LIMIT least(batch, 1000)
         ), gone AS (
-            DELETE FROM messages m USING old o WHERE m.seq = o.seq AND o.at < clock_timestamp() - keep RETURNING m.seq, m.sender
+            DELETE FROM messages m USING old o WHERE m.seq = o.seq AND o.at < clock_timestamp() - keep RETURNING m.seq, m.sender, m.recipient, m.size
         ), fewer AS (
-            UPDATE message_senders s SET kept = s.kept - g.n FROM (SELECT sender, count(*) AS n FROM gone GROUP BY sender) AS g WHERE s.workspace = w AND s.name = g.sender
+            UPDATE message_senders s SET kept = s.kept - g.n, bytes = s.bytes - g.less FROM (SELECT sender, count(*) AS n, sum(size) AS less FROM gone GROUP BY sender) AS g WHERE s.workspace = w AND s.name = g.sender
+        ), lighter AS (
+            UPDATE message_recipients r SET bytes = r.bytes - g.less FROM (SELECT recipient, sum(size) AS less FROM gone GROUP BY recipient) AS g WHERE r.workspace = w AND r.name = g.recipient
         ), noted AS (
-            UPDATE message_workspaces x SET kept = x.kept - g.n, pruned = greatest(x.pruned, g.upto) FROM (SELECT count(*) AS n, max(seq) AS upto FROM gone) AS g WHERE x.workspace = w AND g.n > 0
+            UPDATE message_workspaces x SET kept = x.kept - g.n, bytes = x.bytes - g.less, pruned = greatest(x.pruned, g.upto)
+                FROM (SELECT count(*) AS n, sum(size) AS less, max(seq) AS upto FROM gone) AS g WHERE x.workspace = w AND g.n > 0
         )
         SELECT count(*) INTO n FROM gone;
         total := total + n;
     END LOOP;
     DELETE FROM message_senders WHERE kept <= 0;
+    DELETE FROM message_recipients WHERE bytes <= 0;
     RETURN total;
 END $$;
 -- +goose StatementEnd
