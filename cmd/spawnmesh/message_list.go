@@ -20,7 +20,8 @@ func (a *app) messageListCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List messages, the newest first", Args: cobra.NoArgs,
 		Long: `List messages, the newest first, by one of the flags. --grep finds words of the
-payload: all of them, "two words" in a row, not -those, or these or others.`,
+payload: all of them, "two words" in a row, not -those, or these or others. It does
+not look into blobs.`,
 		Example: "  spawnmesh message list --type task_failed\n  spawnmesh message list --grep 'timeout -retry'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if limit < 1 {

@@ -1,5 +1,7 @@
 package messages
 
+import "fmt"
+
 // Statements are all by which readers and people find messages, but for words: those have an index of another kind.
 func Statements() []string {
 	list := []string{unread, again, anyUnread}
@@ -12,6 +14,9 @@ func Statements() []string {
 	}
 	return list
 }
+
+// ByWords is the statement by which words are found in what is not the newest.
+func ByWords() string { return fmt.Sprintf(byWords, "<", "DESC") }
 
 // Written is what a notification says of messages for readers of a workspace.
 func Written(workspace string, readers ...string) string {

@@ -82,11 +82,12 @@ const nearBy = 2000
 const (
 	hasWords = `to_tsvector('simple', m.payload) @@ websearch_to_tsquery('simple', $4)`
 	near     = `SELECT ` + columns + `, false FROM (SELECT * FROM messages WHERE workspace = $1 AND seq %[1]s $2 ORDER BY seq %[2]s LIMIT %[3]d) AS m WHERE ` + hasWords + ` ORDER BY m.seq %[2]s LIMIT $3`
-	byWords  = `WITH m AS MATERIALIZED (SELECT * FROM messages m WHERE ` + hasWords + `) SELECT ` + columns + `, false FROM m WHERE m.workspace = $1 AND m.seq %[1]s $2 ORDER BY m.seq %[2]s LIMIT $3`
+	byWords  = `WITH m AS MATERIALIZED (SELECT * FROM messages m WHERE numnode(websearch_to_tsquery('simple', $4)) > 0
+			AND message_words(m.workspace, m.payload) @@ (quote_literal(' ' || $1::text)::tsquery && websearch_to_tsquery('simple', $4))) SELECT ` + columns + `, false FROM m WHERE m.workspace = $1 AND m.seq %[1]s $2 ORDER BY m.seq %[2]s LIMIT $3`
 )
 
-// search looks for words in what is next, and then by their index, which can be used only where the database does not look at
-// the workspace first, and in no order.
+// search looks for words in what is next, and then by their index, which has the workspace, too. It can be used only
+// where the database does not ask for the workspace by itself first, and in no order.
 func (l *Log) search(ctx context.Context, t Terms, args []any) (list []Message, err error) {
 	way := []any{"<", "DESC", nearBy}
 	if t.Rising {

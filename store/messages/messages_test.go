@@ -2,6 +2,7 @@ package messages_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -435,13 +436,50 @@ func TestBlobsOfMessagesAreHeldInOrder(t *testing.T) {
 			[]string{storetest.NewID(), storetest.NewID()}, []string{high, low})
 		stored <- err
 	}()
-	require.Eventually(t, func() bool { return s.Count(t, `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) > 0 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.Count(t, `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) > 0
+	}, time.Minute, 10*time.Millisecond)
 
 	_, err = tx.Exec(t.Context(), hold, high)
 
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-stored)
+}
+
+// Words of one workspace are found without those of all others.
+func TestWordsAreFoundInOneWorkspace(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	l := messages.Open(s.DB)
+	require.NoError(t, s.Exec(`INSERT INTO messages (seq, workspace, id, at, sender, type, payload, said_by)
+		SELECT i, CASE WHEN i % 1000 = 0 THEN 'main' ELSE 'other' END, gen_random_uuid(), now(), 'alice', 'x-test', '{"says":"main common"}', 'test' FROM generate_series(1, 20000) AS i`))
+	require.NoError(t, s.Exec(`ANALYZE messages`))
+	list, err := l.List(t.Context(), "main", messages.Terms{Words: "common", Limit: 100})
+	require.NoError(t, err)
+	require.Len(t, list, 20)
+	list, err = l.List(t.Context(), "main", messages.Terms{Words: "-common", Limit: 100})
+	require.NoError(t, err)
+	require.Empty(t, list)
+	list, err = l.List(t.Context(), "main", messages.Terms{Words: "..", Limit: 100})
+	require.NoError(t, err)
+	require.Empty(t, list, "no words are in none")
+
+	conn, err := pgx.Connect(t.Context(), pgtest.Admin(s.URL))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		_, err = conn.Exec(t.Context(), `SET enable_indexscan = off; SET plan_cache_mode = `+mode)
+		require.NoError(t, err)
+		_, err = conn.Prepare(t.Context(), mode, messages.ByWords())
+		require.NoError(t, err)
+		var raw []byte
+		require.NoError(t, conn.QueryRow(t.Context(), `EXPLAIN (ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON) EXECUTE `+mode+`('main', 30000, 100, 'common')`, pgx.QueryExecModeSimpleProtocol).Scan(&raw))
+		var plans []struct{ Plan storetest.Plan }
+		require.NoError(t, json.Unmarshal(raw, &plans))
+		require.LessOrEqual(t, plans[0].Plan.Reads("messages"), 20.0, string(raw))
+		require.Contains(t, string(raw), "messages_words")
+	}
 }
 
 func TestConcurrentPublishersOfOneID(t *testing.T) {
