@@ -141,9 +141,6 @@ type messageLog struct {
 // exportMessages writes what comes after a number, and returns how many that were. What it has written is kept before it goes on.
 func (a *app) exportMessages(ctx context.Context, c *control.Client, out io.Writer, after int64, log messageLog, resolve bool, keep func() error) (n int, err error) {
 	most := 200
-	if resolve {
-		most = 16
-	}
 	p := api.ListMessagesParams{After: &after, Limit: &most, Resolve: resolve}
 	if log.removedTo > after {
 		fmt.Fprintf(a.err, "messages up to %d were removed by retention; those after %d that are missing were not exported before\n", log.removedTo, after)

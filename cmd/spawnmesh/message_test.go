@@ -69,6 +69,12 @@ func TestMessagesByHand(t *testing.T) {
 	h.refused(exitConflict, "with other content", "message", "send", "--type", "x-note", "--from", "alice", "--id", all.ID)
 
 	h.do("message", "send", "--type", "x-report", "--to", "eve", "--file", file)
+	large := put(t, "large", `"`+strings.Repeat("x", 250<<10)+`"`, 0o600)
+	for range 18 {
+		h.do("message", "send", "--type", "x-large", "--to", "carol", "--file", large)
+	}
+	require.NotContains(t, h.do("message", "poll", "--as", "carol", "-o", "ndjson"), "blob_large", "the page ends before")
+	require.Equal(t, 18, strings.Count(h.do("message", "export", "-", "--resolve-blobs"), `"payload":"xxxx`))
 	digest := filepath.Join(m.Hub.Dir, "blobs", own.PayloadRef[7:9], own.PayloadRef[7:])
 	require.NoError(t, os.WriteFile(digest, []byte("damaged"), 0o600))
 	require.Contains(t, h.do("message", "show", own.ID), "decode_failed")

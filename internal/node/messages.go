@@ -66,11 +66,16 @@ func (s resources) ListMessages(ctx context.Context, r api.ListMessagesRequestOb
 	if err != nil {
 		return nil, err
 	}
+	full := len(list) == t.Limit
+	if p.Resolve {
+		fits := messages.Fitting(list)
+		list, full = list[:fits], full || fits < len(list)
+	}
 	page.Items = mapped(list, noteOf)
 	if p.Resolve {
 		s.resolve(page.Items)
 	}
-	if len(list) == t.Limit {
+	if full {
 		page.Next = cursorOf(strconv.FormatInt(list[len(list)-1].Seq, 10))
 	}
 	return api.ListMessages200JSONResponse(page), nil
@@ -160,30 +165,20 @@ func (s resources) DropDeadLetter(ctx context.Context, r api.DropDeadLetterReque
 	return api.DropDeadLetter200JSONResponse{RemovedJSONResponse: api.RemovedJSONResponse{Removed: strconv.FormatInt(r.Seq, 10)}}, err
 }
 
-// How many bytes of blobs an answer has: of one, and of all.
-const (
-	mostOfBlob  = 256 << 10
-	mostOfBlobs = 4 << 20
-)
-
 // resolve puts what blobs have into their messages, or says why it does not. An instance that keeps no blobs leaves them.
 func (s resources) resolve(list []api.Message) {
 	if s.n.Hub == nil {
 		return
 	}
-	left := int64(mostOfBlobs)
 	for i := range list {
 		if m := &list[i]; m.PayloadRef != "" {
-			var text []byte
-			text, m.PayloadError = bytesOf(s.n.Hub.Blobs(), m.PayloadRef, min(left, mostOfBlob))
-			m.Payload = text
-			left -= int64(len(text))
+			m.Payload, m.PayloadError = bytesOf(s.n.Hub.Blobs(), m.PayloadRef)
 		}
 	}
 }
 
-// bytesOf returns what a blob has where that is JSON of so many bytes, or else what is wrong with it.
-func bytesOf(blobs *blob.Store, digest string, most int64) ([]byte, api.MessagePayloadError) {
+// bytesOf returns what a blob has where that is JSON and not too large, or else what is wrong with it.
+func bytesOf(blobs *blob.Store, digest string) ([]byte, api.MessagePayloadError) {
 	d, err := blob.Parse(digest)
 	if err != nil {
 		return nil, api.DecodeFailed
@@ -196,9 +191,9 @@ func bytesOf(blobs *blob.Store, digest string, most int64) ([]byte, api.MessageP
 		return nil, api.DecodeFailed
 	}
 	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	text, err := io.ReadAll(io.LimitReader(r, messages.MostOfBlob+1))
 	switch {
-	case int64(len(text)) > most:
+	case len(text) > messages.MostOfBlob:
 		return nil, api.BlobLarge
 	case err != nil || !json.Valid(text): // the reader compares the digest
 		return nil, api.DecodeFailed

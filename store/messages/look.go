@@ -193,7 +193,7 @@ func (l *Log) Dead(ctx context.Context, workspace, reader string, limit int) (li
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DeadLetter, err error) {
 			m := &d.Message
-			return d, row.Scan(&m.Seq, &m.Workspace, &m.ID, &m.At, &m.From, &m.To, &m.Type, &m.Correlation, &m.InReplyTo, &m.Payload, &m.Blob, &m.By, &m.Again, &d.Reader, &d.Tries, &d.Why, &d.Died, &d.Retry)
+			return d, row.Scan(&m.Seq, &m.Workspace, &m.ID, &m.At, &m.From, &m.To, &m.Type, &m.Correlation, &m.InReplyTo, &m.Payload, &m.Blob, &m.By, &m.Size, &m.Again, &d.Reader, &d.Tries, &d.Why, &d.Died, &d.Retry)
 		})
 		return err
 	})

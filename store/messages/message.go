@@ -29,6 +29,7 @@ type Message struct {
 	Payload     string // JSON, or
 	Blob        string // the digest of bytes, which are JSON
 	By          string // who gave it to the instance
+	Size        int64  // of the payload, or of what the blob has
 	Again       bool   // it was a dead letter of its reader
 }
 
@@ -38,6 +39,26 @@ var Types = []string{"task_assign", "task_claim", "task_progress", "task_done", 
 
 // MaxPayload is how many bytes of JSON a message has; what is more goes by a blob.
 const MaxPayload = 4096
+
+// How many bytes of blobs a reader is given with their messages: of one, and of a page.
+const (
+	MostOfBlob  = 256 << 10
+	MostOfBlobs = 4 << 20
+)
+
+// Fitting is how many messages of a list are a page: what blobs have that a reader is given with them fits into it.
+func Fitting(list []Message) int {
+	left := int64(MostOfBlobs)
+	for i, m := range list {
+		if m.Blob == "" || m.Size > MostOfBlob {
+			continue
+		}
+		if left -= m.Size; left < 0 {
+			return i
+		}
+	}
+	return len(list)
+}
 
 const (
 	maxName        = 100

@@ -482,6 +482,40 @@ func TestWordsAreFoundInOneWorkspace(t *testing.T) {
 	}
 }
 
+// A page ends before a message whose blob does not fit into it any more. What is not in the page was not given.
+func TestAPageEndsBeforeWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	s := storetest.NewSide(t, 1, 2)
+	l := messages.Open(s.DB)
+	l.Pause = 0
+	var all []int64
+	for i := range 20 {
+		size := messages.MostOfBlob
+		if i == 3 {
+			size++ // its reader is told so, and given nothing of it
+		}
+		digest := "sha256-" + fmt.Sprintf("%064x", i)
+		require.NoError(t, s.Exec(`INSERT INTO blobs (digest, owner, size) VALUES ($1, 'ws/main', $2)`, digest, size))
+		m := saying("alice", "bob", "")
+		m.Blob = digest
+		all = append(all, publish(t, l, m).Seq)
+	}
+	require.Equal(t, all[:17], seqs(poll(t, l, "bob")))
+	_, err := l.Ack(t.Context(), "main", "bob", all[17])
+	require.Equal(t, commands.Conflict, commands.CodeOf(err))
+	for range messages.MaxTries {
+		_, err = l.Fail(t.Context(), "main", "bob", all[0], "no")
+		require.NoError(t, err)
+		poll(t, l, "bob")
+	}
+	_, err = l.RetryDead(t.Context(), "main", "bob", all[0], "test")
+	require.NoError(t, err)
+	require.Equal(t, all[:1], seqs(poll(t, l, "bob")))
+	_, err = l.Ack(t.Context(), "main", "bob", all[0])
+	require.NoError(t, err)
+	require.Equal(t, all[1:18], seqs(poll(t, l, "bob")))
+}
+
 func TestConcurrentPublishersOfOneID(t *testing.T) {
 	t.Parallel()
 	s := storetest.NewSide(t, 1, 2)

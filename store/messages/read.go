@@ -3,6 +3,7 @@ package messages
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,7 +37,7 @@ type Page struct {
 // MaxTries is how often a message may fail for a reader.
 const MaxTries = 5
 
-const columns = `m.seq, m.workspace, m.id::text, m.at, m.sender, m.recipient, m.type, m.correlation, coalesce(m.in_reply_to::text, ''), m.payload, m.blob, m.said_by`
+const columns = `m.seq, m.workspace, m.id::text, m.at, m.sender, m.recipient, m.type, m.correlation, coalesce(m.in_reply_to::text, ''), m.payload, m.blob, m.said_by, m.size`
 
 // Sql of what a reader is given: its own and those for all, each by its own part of an index.
 const (
@@ -105,7 +106,11 @@ func (l *Log) poll(ctx context.Context, workspace, reader string, most int) (p P
 		if p.Messages, err = l.onceMore(ctx, tx, workspace, reader, most, now); err != nil {
 			return err
 		}
-		fresh, err := l.unread(ctx, tx, workspace, &r, most-len(p.Messages), now)
+		room := most - len(p.Messages)
+		if slices.ContainsFunc(p.Messages, func(m Message) bool { return m.Blob != "" }) {
+			room = 0 // they may have all the bytes of a page
+		}
+		fresh, err := l.unread(ctx, tx, workspace, &r, room, now)
 		if err != nil {
 			return err
 		}
@@ -132,7 +137,7 @@ func (l *Log) unread(ctx context.Context, tx *store.Tx, workspace string, r *Rea
 		default:
 			r.Tries++
 		}
-		if r.Tries > 0 {
+		if list = list[:Fitting(list)]; r.Tries > 0 {
 			list = list[:1]
 		}
 		if r.Tries < MaxTries {
@@ -169,6 +174,7 @@ func (l *Log) onceMore(ctx context.Context, tx *store.Tx, workspace, reader stri
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
+	list = list[:Fitting(list)]
 	seqs := make([]int64, len(list))
 	for i, m := range list {
 		seqs[i] = m.Seq
