@@ -141,8 +141,9 @@ func (a *app) messagePollCommand() *cobra.Command {
 comes again until message ack says that it is done. A reader that is new begins with
 the oldest that is kept.
 
-What is not acknowledged within a minute has failed once. After five times it is a
-dead letter of this reader, which goes on behind it.`,
+What is not acknowledged within a minute has failed once. What has failed comes again
+alone, later each time: until then nothing comes. After five times it is a dead letter
+of this reader, which goes on behind it.`,
 		Example: "  spawnmesh message poll --as alice --wait 5m -o ndjson",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if reader == "" {
@@ -195,9 +196,9 @@ func (a *app) messageAckCommand() *cobra.Command {
 		Long: `Acknowledge all messages up to a number: the reader is not given them any more. It
 never goes back, and not beyond what was given.
 
-With --failed the first message that is not acknowledged has failed: it comes again,
-and after five times it is a dead letter. Of a dead letter that is tried again this
-is about that one alone.`,
+With --failed the first message that is not acknowledged has failed: it comes again
+after 1, 2, 4 and 8 s, and after five times it is a dead letter. Of a dead letter
+that is tried again this is about that one alone.`,
 		Example: "  spawnmesh message ack 42 --as alice\n  spawnmesh message ack 43 --as alice --failed 'no such branch'",
 		RunE: func(c *cobra.Command, args []string) error {
 			ack, err := ackOf(args[0], failed)

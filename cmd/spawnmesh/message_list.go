@@ -112,14 +112,18 @@ func (a *app) messageThreadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "thread ID", Short: "Show a conversation, the oldest message first", Args: cobra.ExactArgs(1),
 		Long: `Show the messages with one correlation id, the oldest first. Of what is said about a
-task that is the id of the task.`,
+task that is the id of the task. Of a long one the oldest 10,000 are shown.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
-				list, err := a.messagesAfter(ctx, c, 0, api.ListMessagesParams{CorrelationID: args[0]})
+				list, more, err := a.messagesAfter(ctx, c, 0, api.ListMessagesParams{CorrelationID: args[0]})
 				if err != nil {
 					return err
 				}
-				return a.printMessages(list, "no messages of this conversation")
+				err = a.printMessages(list, "no messages of this conversation")
+				if err == nil && more {
+					fmt.Fprintf(a.err, "these are the oldest %d, and there are more; the newest: %s\n", len(list), a.line("message", "list", "--correlation", args[0]))
+				}
+				return err
 			})
 		},
 	}
@@ -128,19 +132,19 @@ task that is the id of the task.`,
 // mostOfThread is how many messages of a conversation are shown.
 const mostOfThread = 10_000
 
-func (a *app) messagesAfter(ctx context.Context, c *control.Client, after int64, p api.ListMessagesParams) (all []api.Message, err error) {
+func (a *app) messagesAfter(ctx context.Context, c *control.Client, after int64, p api.ListMessagesParams) (all []api.Message, more bool, err error) {
 	most := 1000
-	for p.After, p.Limit = &after, &most; len(all) < mostOfThread; {
+	for p.After, p.Limit = &after, &most; len(all) <= mostOfThread; {
 		page, err := control.Answer(c.API().ListMessagesWithResponse(ctx, a.workspace, &p))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if all = append(all, page.Items...); page.Next == "" {
-			break
+			return all, false, nil
 		}
 		after = page.Items[len(page.Items)-1].Seq
 	}
-	return all, nil
+	return all[:mostOfThread], true, nil
 }
 
 func (a *app) messageReaderCommand() *cobra.Command {
