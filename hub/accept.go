@@ -282,5 +282,16 @@ func takes(s federation.Status, spawn *commands.Spawn) error {
 			return commands.Refuse(commands.Capability, "spoke %s takes %s", s.Name, b.none).Hinting("%s", b.allow)
 		}
 	}
+	if unreviewed(s, spawn) {
+		return commands.Refuse(commands.Grant, "spoke %s takes no reviews of this hub: what the agent delivers would wait for one for good", s.Name).
+			Hinting("its host allows them by the kind %s in the grant of this hub; which ones it allows now", commands.ReviewKind).Running("why", s.Name)
+	}
 	return nil
+}
+
+// unreviewed reports whether the work of an order is to be reviewed, and the grant at its spoke is known to allow no review.
+func unreviewed(s federation.Status, spawn *commands.Spawn) bool {
+	return spawn.Review && s.Beat != nil && slices.ContainsFunc(s.Beat.Body.Declines, func(d commands.Decline) bool {
+		return d.Code == commands.DeclinesKind && d.What == string(commands.ReviewKind)
+	})
 }

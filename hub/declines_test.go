@@ -12,6 +12,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/hub/api"
 	"github.com/spawnmesh/spawnmesh/internal/meshtest"
 	"github.com/spawnmesh/spawnmesh/spoke/policy"
+	"github.com/spawnmesh/spawnmesh/store"
 )
 
 // reasonsOf is why orders do not go over a connection, by code, as an instance says it.
@@ -58,6 +59,21 @@ func TestAHubKnowsWhatASpokeDoesNotTake(t *testing.T) {
 	refused := m.Wait(t, m.Noop(t, "attic"))
 	require.Equal(t, commands.Unavailable, refused.State, "the hub orders all the same, and the spoke decides")
 	grant(map[string]any{"expires": time.Time{}})
+	nothing()
+
+	grant(map[string]any{"kinds": []string{"agent.spawn", "agent.status", "agent.kill", "agent.answer", "agent.pause"}})
+	says(commands.CauseGrant, "does not take agent.review of this hub", "may not order agent.review")
+	refuses := func(code commands.Code, r api.NewTask) {
+		t.Helper()
+		r.Runtime, r.Review = commands.RuntimeNoop, true
+		err := m.Hub.Ask(t, "POST", "/api/v1/tasks", r, nil)
+		require.Equal(t, code, commands.CodeOf(err), "what it would deliver waits for good: %v", err)
+		require.ErrorContains(t, err, "attic takes no reviews of this hub")
+	}
+	refuses(commands.Grant, api.NewTask{Spoke: "attic"})
+	refuses(commands.NoSpoke, api.NewTask{Any: true})
+	require.Equal(t, commands.Completed, m.Wait(t, m.Noop(t, "attic")).State, "what nobody reviews is taken")
+	grant(map[string]any{"kinds": store.FullGrant().Kinds})
 	nothing()
 
 	grant(map[string]any{"kinds": []string{"agent.status", "agent.kill"}})

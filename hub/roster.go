@@ -131,6 +131,10 @@ func (h *Hub) candidates(s *commands.Spawn) ([]store.Candidate, *commands.Refuse
 			why = append(why, p.Name+" cannot confine agents as its policy demands")
 			continue
 		}
+		if unreviewed(p, s) {
+			why = append(why, p.Name+" takes no reviews of this hub: the grant there lacks "+string(commands.ReviewKind))
+			continue
+		}
 		b := p.Beat.Body
 		fit = append(fit, store.Candidate{Conn: p.ID, Slots: b.Slots, Busy: b.Running + b.Queued, Age: time.Since(p.Beat.At),
 			Last: b.StartsNone != "" || h.refusers.refuses(p.ID, b.Policy, s)})

@@ -170,9 +170,14 @@ func TestAnApprovalOutlivesARestoreOfItsSpoke(t *testing.T) {
 func TestAnOrderThatNobodyMayReview(t *testing.T) {
 	t.Parallel()
 	m := meshtest.Start(t, "attic")
+	m.AwaitLink(t, "attic")
+	m.Stop(t, "attic")
+	task := m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Review: true}}) // the hub does not know yet
 	m.Spokes["attic"].Exec(t, `UPDATE grants SET kinds = array_remove(kinds, 'agent.review')`)
 
-	v := m.Wait(t, m.Order(t, hub.SpawnRequest{Spoke: "attic", Spawn: commands.Spawn{Runtime: commands.RuntimeExec, Argv: []string{"true"}, Review: true}}))
+	m.Start(t, "attic")
+
+	v := m.Wait(t, task)
 
 	require.Equal(t, []any{commands.Unavailable, commands.GrantDenied}, []any{v.State, v.Reason})
 	require.Contains(t, v.Refusals[0].Why, "does not allow agent.review, and the order asks for a review")
