@@ -51,6 +51,12 @@ func (b *Backlog) Review(ctx context.Context, tx *store.Tx, conn, actor string, 
 	if err != nil {
 		return "", err
 	}
+	if b.Restored() && r.goesOn(v) {
+		if err := r.note(ctx, tx, actor, v); err != nil {
+			return "", err
+		}
+		return r.state, b.retell(ctx, tx, r)
+	}
 	refused := r.refuses(v)
 	switch {
 	case refused != nil && r.reworks != nil || r.stands(v):
@@ -89,6 +95,13 @@ func (r reviewing) stands(v commands.Review) bool {
 	return r.decided(v.Attempt) && v.Repeats(r.last.Verdict, r.last.Message)
 }
 
+// goesOn reports whether a later attempt is under way and nothing is known of what sent it back: a database that was restored to before v
+// has taken over the rework that v began. A retry of that is told what is to be changed.
+func (r reviewing) goesOn(v commands.Review) bool {
+	return r.reworks != nil && *r.reworks < commands.MaxReworks && v.Reworks() && v.Attempt < r.attempt && (r.last == nil || r.last.Attempt < v.Attempt) &&
+		!r.state.Terminal() && !reviewed(r.state)
+}
+
 // refuses says why v is not carried out; nil where it is, or was.
 func (r reviewing) refuses(v commands.Review) error {
 	short := commands.ShortID(r.task)
@@ -112,12 +125,9 @@ func (b *Backlog) reviewed(ctx context.Context, tx *store.Tx, r reviewing, actor
 	if _, err := pull(ctx, tx, []string{r.task}); err != nil {
 		return "", err
 	}
-	last := Reviewed{Attempt: v.Attempt, Verdict: v.Verdict, Message: v.Message, By: v.By}
-	if err := tx.QueryRow(ctx, statement("note_review"), r.task, last).Scan(&last.At); err != nil {
-		return "", fmt.Errorf("recording the review of task %s: %w", r.task, err)
+	if err := r.note(ctx, tx, actor, v); err != nil {
+		return "", err
 	}
-	r.last = &last
-	tx.Audit(store.AuditRow{Actor: actor, Action: "task.review_" + v.Verdict, Object: r.task, Why: fmt.Sprintf("attempt %d, by %s", v.Attempt, v.By), Conn: r.conn})
 	if v.Verdict != commands.RequestChanges && r.state == commands.InReview {
 		if err := r.move(ctx, tx, commands.Approved, commands.ByApproval, ""); err != nil {
 			return "", err
@@ -135,6 +145,17 @@ func (b *Backlog) reviewed(ctx context.Context, tx *store.Tx, r reviewing, actor
 		return b.tellStanding(ctx, tx, r.task)
 	}
 	return r.complete(ctx, tx, b)
+}
+
+// note records what the reviewer of a task has decided.
+func (r *reviewing) note(ctx context.Context, tx *store.Tx, actor string, v commands.Review) error {
+	last := Reviewed{Attempt: v.Attempt, Verdict: v.Verdict, Message: v.Message, By: v.By}
+	if err := tx.QueryRow(ctx, statement("note_review"), r.task, last, v.Reworks()).Scan(&last.At); err != nil {
+		return fmt.Errorf("recording the review of task %s: %w", r.task, err)
+	}
+	r.last = &last
+	tx.Audit(store.AuditRow{Actor: actor, Action: "task.review_" + v.Verdict, Object: r.task, Why: fmt.Sprintf("attempt %d, by %s", v.Attempt, v.By), Conn: r.conn})
+	return nil
 }
 
 // move moves a task that stands nowhere.

@@ -5,7 +5,9 @@
 SELECT s.state, s.attempt, s.epoch, coalesce(s.conn::text, ''), coalesce(s.command::text, ''), s.command_digest, s.started_at, (SELECT reworks FROM tasks WHERE id = s.id), b.review, b.result
 FROM standing s JOIN task_bodies b ON b.task = s.id WHERE s.id = $1
 
+-- What sends it back counts, whether it goes on from now or goes on already.
 -- name: note_review
+WITH counted AS (UPDATE tasks SET reworks = reworks + 1 WHERE id = $1 AND $3)
 UPDATE task_bodies b SET review = $2::jsonb || jsonb_build_object('at', now.at) FROM (SELECT clock_timestamp() AS at) AS now WHERE b.task = $1 RETURNING now.at
 
 -- name: last_review
@@ -14,7 +16,7 @@ SELECT review FROM task_bodies WHERE task = $1 AND review IS NOT NULL
 -- What goes on does so at once, and spends no retry.
 -- name: move_reviewed
 UPDATE tasks SET state = $2::text::task_state, reason = $3, epoch = epoch + 1, updated_at = clock_timestamp(), not_before = NULL,
-    next_type = CASE $2::text WHEN 'queued' THEN 'rework' ELSE next_type END, reworks = reworks + ($2::text = 'queued')::int
+    next_type = CASE $2::text WHEN 'queued' THEN 'rework' ELSE next_type END
 WHERE id = $1 AND state IN ('in_review', 'approved')
 
 -- name: complete_reviewed
