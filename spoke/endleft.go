@@ -19,10 +19,14 @@ func (s *Spoke) leftOf(r *run) (known supervisor.Known, hidden, err error) {
 	if hidden == nil || supervisor.OtherBoot(known) || r.level != "" && !commands.MeetsIsolation(r.level, commands.IsolationUser) {
 		return known, nil, nil
 	}
-	if grouped, err := supervisor.HasGroup(known); err != nil || grouped {
+	grouped, err := supervisor.HasGroup(known)
+	if err != nil {
 		return known, nil, err
 	}
 	user, lives, err := supervisor.UserBelow(known)
+	if grouped && (err != nil || user == 0) { // all of it is found without
+		return known, nil, nil
+	}
 	if err == nil && user == 0 && lives { // nobody else knows what it has started
 		err = fmt.Errorf("it ends with its lease: its shim lives, and the user of its agent cannot be told: %w", hidden)
 	}

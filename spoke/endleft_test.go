@@ -1,7 +1,9 @@
 package spoke_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -152,6 +154,42 @@ func TestAKillWhileAnotherAgentRuns(t *testing.T) {
 	require.Equal(t, commands.Running, m.Agent(t, other).State)
 }
 
+// An agent that was adopted by its cgroup while a disk did not tell its user has it all the same: when it ends, what it has left elsewhere is removed
+// before another one gets that user.
+func TestAHiddenUserIsTakenBackAtTheEnd(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: policy.Presets["open"] + "isolation: user\n", Passable: true, Slots: 1, Lease: 10 * time.Minute, LeaveFor: time.Second}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	if os.Geteuid() != 0 {
+		return // only root gives users
+	}
+	left := filepath.Join("/dev/shm", "left-"+filepath.Base(t.TempDir())+filepath.Base(filepath.Dir(s.Dir)))
+	t.Cleanup(func() { _ = os.Remove(left) })
+	task := m.Spawn(t, "attic", "sh", "-c", `echo x >"$0"; echo $$ >pid; exec sleep 600`, left)
+	at := filepath.Join(s.Dir, "agents", task, "1")
+	pidIn(t, filepath.Join(at, "work", "pid"))
+	m.Await(t, task, commands.Running)
+	m.Stop(t, "attic")
+	mend := failingDisk(t, filepath.Join(at, "home"))
+	if mend == nil {
+		return
+	}
+	m.Start(t, "attic")
+	meshtest.Await(t, "that it is adopted", func() bool {
+		return strings.Contains(s.Log.String(), "taking over open attempts") && m.Agent(t, task).State == commands.Running
+	})
+	require.FileExists(t, left)
+	mend()
+
+	kill(t, m, task, 0)
+	m.Wait(t, task)
+
+	meshtest.Await(t, "what it has left is removed", func() bool {
+		_, err := os.Lstat(left)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
 // After a restore an attempt is not told as ended while a later one may live that the database does not know: the directory of their task cannot
 // be read. It is so whether its own start is known or not.
 func TestALaterAttemptThatADiskDoesNotTell(t *testing.T) {
@@ -233,4 +271,33 @@ func withoutGroup(t *testing.T, pid int) {
 			return os.Remove(group) == nil
 		})
 	}
+}
+
+// The directory of an attempt that is over may name a user that another agent has by now: it is taken back, and that agent goes on.
+func TestAHomeOfAnothersUserEndsNobody(t *testing.T) {
+	t.Parallel()
+	m := meshtest.Plan{Policy: policy.Presets["open"] + "isolation: user\n", Passable: true, Slots: 2, Quiet: time.Second}.Start(t, "attic")
+	s := m.Spokes["attic"]
+	if os.Geteuid() != 0 {
+		return // only root gives users
+	}
+	over, other := m.Spawn(t, "attic", "true"), m.Spawn(t, "attic", "sh", "-c", "echo $$ >pid; exec sleep 600")
+	pid := pidIn(t, filepath.Join(s.Dir, "agents", other, "1", "work", "pid"))
+	m.Wait(t, over)
+	owner := func(path string) int {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		return int(info.Sys().(*syscall.Stat_t).Uid)
+	}
+	home, user := filepath.Join(s.Dir, "agents", over, "1", "home"), owner(filepath.Join(s.Dir, "agents", other, "1", "home"))
+	meshtest.Await(t, "it is taken back", func() bool { return owner(home) == 0 })
+	require.NotZero(t, user)
+	require.NoError(t, os.Lchown(home, user, user))
+
+	meshtest.Await(t, "it is taken back again", func() bool { return owner(home) == 0 })
+
+	time.Sleep(3 * time.Second) // what is released is cleared later
+	require.True(t, lives(pid))
+	kill(t, m, other, 0)
+	m.Wait(t, other)
 }

@@ -122,7 +122,8 @@ func (s *Spoke) release(r *run) {
 	s.shutDoor(r)
 	if r.over {
 		s.removeSecrets(r.dir)
-		s.isolates.Release(r.user, r.own())
+		s.giveBack(r)
+		s.isolates.Ended(r.user, r.former)
 		r.user = supervisor.User{}
 	}
 }
@@ -137,9 +138,22 @@ func (s *Spoke) reclaim(dir string) {
 	}
 	s.removeSecrets(dir)
 	s.removeDoor(dir)
-	if user, err := s.userOf(r); err == nil { // else at a later sweep
-		s.isolates.Release(user, r.own())
+	s.giveBack(r)
+}
+
+// giveBack takes back the user of an attempt that is over, with its directories; where a disk does not tell which that is, at a later sweep.
+func (s *Spoke) giveBack(r *run) {
+	user := r.user
+	if user.ID == 0 {
+		found, err := s.userOf(r)
+		if err != nil {
+			return
+		}
+		if !s.isolates.Gave(found.ID) { // to another one, while a disk did not tell that this one had it; or its release is under way
+			user = found
+		}
 	}
+	s.isolates.Release(user, r.own())
 }
 
 // isOver reports whether an attempt is known to be over: its end is recorded, or nothing of it is left. For the

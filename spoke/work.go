@@ -327,7 +327,8 @@ func (s *Spoke) adoptOnce(ctx context.Context, r *run) (*supervisor.Agent, *supe
 		return nil, nil, errors.Join(hidden, agent.Close())
 	}
 	if agent != nil {
-		s.isolates.Adopted(known.User)
+		r.user, r.former = known.User, known.Former
+		s.isolates.Adopted(r.user, r.former)
 	}
 	return agent, exit, err
 }

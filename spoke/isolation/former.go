@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,8 +22,11 @@ func (i *Isolation) Former(d Dirs) (int64, error) {
 	if err != nil && i.gives() {
 		return 0, err
 	}
-	if id == 0 || i.users != nil && i.users.holds(id) || checkNamed(id, id) != nil || checkGivenAway(id, id) != nil || i.claimedElsewhere(id) {
+	if id == 0 || i.users != nil && i.users.holds(id) || i.claimedElsewhere(id) {
 		return 0, nil
+	}
+	if has, err := cmp.Or(i.etc, etc).has(id); err != nil || has {
+		return 0, err
 	}
 	return id, nil
 }
@@ -84,18 +88,16 @@ func (i *Isolation) Idle() error {
 	if err != nil {
 		return err
 	}
-	for _, first := range firsts {
-		running, err := supervisor.RunningUsers(first+1, first+rangeUsers-1)
-		if err != nil {
-			return err
-		}
-		for id := range running {
-			if i.users == nil || !i.users.gave(id) {
-				return fmt.Errorf("processes run as user %d, and whose they are cannot be told; end them, or mend the disk", id)
-			}
-		}
+	if len(firsts) == 0 {
+		return nil
 	}
-	return nil
+	strange, err := supervisor.AnyUser(func(id int64) bool {
+		return slices.ContainsFunc(firsts, func(first int64) bool { return first < id && id < first+rangeUsers }) && !i.knows(id)
+	})
+	if err == nil && strange != 0 {
+		err = fmt.Errorf("processes run as user %d, and whose they are cannot be told; end them, or mend the disk", strange)
+	}
+	return err
 }
 
 // Keep keeps a user from others that an agent is seen to have. It is a former one where it is of no range that is this instance's.
@@ -112,9 +114,35 @@ func (i *Isolation) Keep(id int64) (user supervisor.User, former int64) {
 	return supervisor.User{}, id
 }
 
-// Adopted notes that a live agent which an earlier process started has a user: [Isolation.Idle] passes it by.
-func (i *Isolation) Adopted(u supervisor.User) {
+// Adopted notes that a live agent which an earlier process started has a user, or runs as a former one: [Isolation.Idle] passes it by until [Isolation.Ended].
+func (i *Isolation) Adopted(u supervisor.User, former int64) {
 	if i.users != nil && u.ID != 0 {
 		i.users.adopted(u.ID)
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.formers == nil {
+		i.formers = map[int64]bool{}
+	}
+	if id := cmp.Or(u.ID, former); id != 0 {
+		i.formers[id] = true
 	}
 }
+
+// Ended forgets what [Isolation.Adopted] has noted, but for a user of the range: that is known until it is taken back.
+func (i *Isolation) Ended(u supervisor.User, former int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.formers, cmp.Or(u.ID, former))
+}
+
+// knows reports whether it is known which agent has a user.
+func (i *Isolation) knows(id int64) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.formers[id] || i.Gave(id)
+}
+
+// Gave reports whether this process has given a user to an agent that has it, or adopted that.
+func (i *Isolation) Gave(id int64) bool { return i.users != nil && i.users.gave(id) }

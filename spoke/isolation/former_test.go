@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -41,6 +42,32 @@ func TestAFormerUserMayBeAnAgents(t *testing.T) {
 	gone, err := i.Former(Dirs{Home: filepath.Join(home, "nosuch")})
 	require.NoError(t, err)
 	require.Zero(t, gone)
+}
+
+// That a database of users cannot be read does not say that somebody has a user; and its lines may be long.
+func TestADatabaseOfUsersThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	if !asRoot(t) {
+		return
+	}
+	i, home, etc := withUsers(t, t.TempDir(), 0), t.TempDir(), t.TempDir()
+	require.NoError(t, os.Lchown(home, 70_007, 70_007))
+	i.etc = databases(etc)
+	require.NoError(t, os.Mkdir(filepath.Join(etc, "passwd"), 0o700))
+
+	_, err := i.Former(Dirs{Home: home})
+
+	require.ErrorIs(t, err, syscall.EISDIR)
+	require.NoError(t, os.Remove(filepath.Join(etc, "passwd")))
+	many := "many:x:70006:" + strings.Repeat("somebody,", 20_000) + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(etc, "group"), []byte(many), 0o600))
+	former, err := i.Former(Dirs{Home: home})
+	require.NoError(t, err)
+	require.EqualValues(t, 70_007, former)
+	require.NoError(t, os.WriteFile(filepath.Join(etc, "group"), []byte(many+"one:x:70007:\n"), 0o600))
+	former, err = i.Former(Dirs{Home: home})
+	require.NoError(t, err)
+	require.Zero(t, former)
 }
 
 // A home that cannot be looked at is nobody's only where nobody can have one.
@@ -87,7 +114,17 @@ func TestNothingRunsAsAUserThatMayBeAnAgents(t *testing.T) {
 	defer func() { _ = left.Process.Kill(); _ = left.Wait() }()
 
 	require.ErrorContains(t, i.Idle(), "whose they are cannot be told")
-	i.Adopted(user)
-
+	i.Adopted(supervisor.User{}, user.ID)
+	require.NoError(t, i.Idle(), "it is known as one of before")
+	i.Ended(supervisor.User{}, user.ID)
+	require.ErrorContains(t, i.Idle(), "whose they are cannot be told")
+	i.Adopted(user, 0)
 	require.NoError(t, i.Idle())
+
+	without := &Isolation{dir: dir}
+	user, former = without.Keep(first + 7)
+	without.Adopted(user, former)
+	require.NoError(t, without.Idle(), "also where it has no users to give")
+	without.Ended(user, former)
+	require.ErrorContains(t, without.Idle(), "whose they are cannot be told")
 }

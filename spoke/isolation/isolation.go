@@ -45,8 +45,11 @@ type Isolation struct {
 	over   over
 	bubble string // path of bubblewrap, "" where there is none
 
-	mu     sync.Mutex // guards faults
-	faults map[string]error
+	etc databases // "" = etc; changed by tests
+
+	mu      sync.Mutex // guards what follows
+	faults  map[string]error
+	formers map[int64]bool // those of live agents that were adopted, where users does not have them
 
 	bindsOpen bool // of bubblewrap
 

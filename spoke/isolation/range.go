@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +16,9 @@ import (
 )
 
 const (
-	lastUser = 1<<32 - 2 // the one after it is none
-	nobody   = 65534     // who the kernel shows for users that a namespace does not have; the next is none, in 16 bits
+	lastUser    = 1<<32 - 2 // the one after it is none
+	longestLine = 64 << 20  // of a database of users: a group may have many members
+	nobody      = 65534     // who the kernel shows for users that a namespace does not have; the next is none, in 16 bits
 )
 
 // checkRange refuses users that there are not, and those that somebody has, or may get. It asks no other instance.
@@ -28,25 +30,49 @@ func checkRange(first int64) error {
 	if first <= nobody+1 && nobody <= last {
 		return fmt.Errorf("of the users from %d to %d the kernel reserves %d and %d", first, last, nobody, nobody+1)
 	}
-	if err := checkNamed(first, last); err != nil {
-		return err
-	}
-	if err := checkGivenAway(first, last); err != nil {
+	if err := etc.checkFree(first, last); err != nil {
 		return err
 	}
 	return checkMapped(first, last)
 }
 
+// databases is the directory of the databases of users.
+type databases string
+
+const etc databases = "/etc"
+
+// A taken user is one that somebody has, or may get; any other error says that this cannot be told now.
+type taken string
+
+func (t taken) Error() string { return string(t) }
+
+// has reports whether somebody has a user, or may get it.
+func (d databases) has(id int64) (bool, error) {
+	err := d.checkFree(id, id)
+	if _, is := errors.AsType[taken](err); is {
+		return true, nil
+	}
+	return false, err
+}
+
+// checkFree refuses users with an error that is taken.
+func (d databases) checkFree(first, last int64) error {
+	if err := d.checkNamed(first, last); err != nil {
+		return err
+	}
+	return d.checkGivenAway(first, last)
+}
+
 // checkNamed refuses what is in the databases of users and groups.
-func checkNamed(first, last int64) error {
+func (d databases) checkNamed(first, last int64) error {
 	for _, db := range []struct {
 		file   string
 		fields []int
-	}{{"/etc/passwd", []int{2, 3}}, {"/etc/group", []int{2}}} {
+	}{{d.file("passwd"), []int{2, 3}}, {d.file("group"), []int{2}}} {
 		err := eachLine(db.file, func(f []string) error {
 			for _, i := range db.fields {
 				if n, err := strconv.ParseInt(f[min(i, len(f)-1)], 10, 64); err == nil && first <= n && n <= last {
-					return fmt.Errorf("%d is in %s", n, db.file)
+					return taken(fmt.Sprintf("%d is in %s", n, db.file))
 				}
 			}
 			return nil
@@ -59,8 +85,8 @@ func checkNamed(first, last int64) error {
 }
 
 // checkGivenAway refuses what people may give to containers.
-func checkGivenAway(first, last int64) error {
-	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
+func (d databases) checkGivenAway(first, last int64) error {
+	for _, file := range []string{d.file("subuid"), d.file("subgid")} {
 		err := eachLine(file, func(f []string) error {
 			if len(f) < 3 {
 				return nil
@@ -68,7 +94,7 @@ func checkGivenAway(first, last int64) error {
 			from, err := strconv.ParseInt(f[1], 10, 64)
 			count, err2 := strconv.ParseInt(f[2], 10, 64)
 			if err == nil && err2 == nil && from <= last && first-from < count {
-				return fmt.Errorf("users from %d are given away in %s", from, file)
+				return taken(fmt.Sprintf("users from %d are given away in %s", from, file))
 			}
 			return nil
 		})
@@ -107,6 +133,8 @@ func checkMapped(first, last int64) error {
 	return nil
 }
 
+func (d databases) file(name string) string { return filepath.Join(string(d), name) }
+
 // eachLine calls see with the fields of each line of a user database.
 func eachLine(file string, see func(fields []string) error) error {
 	f, err := os.Open(file)
@@ -118,10 +146,14 @@ func eachLine(file string, see func(fields []string) error) error {
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, longestLine)
 	for lines.Scan() {
 		if err := see(strings.Split(lines.Text(), ":")); err != nil {
 			return err
 		}
 	}
-	return lines.Err()
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("looking which users there are: reading %s: %w", file, err)
+	}
+	return nil
 }

@@ -15,8 +15,7 @@ func HasGroup(known Known) (bool, error) {
 }
 
 // UserBelow is the user that what a live shim of an attempt has started runs as, where that is not the one of this process; 0 = there is none.
-// It is that of its agent, where its directory does not say which: no agent can take another one. lives says that there is a shim. A shim has
-// the user of this process: no agent with another one is taken for it.
+// It is that of its agent, where its directory does not say which: no agent can take another one. lives says that there is a shim.
 func UserBelow(known Known) (user int64, lives bool, err error) {
 	shims, err := known.saved().shims()
 	if err != nil {
@@ -24,9 +23,6 @@ func UserBelow(known Known) (user int64, lives bool, err error) {
 	}
 	own := int64(os.Getuid())
 	for _, shim := range shims {
-		if is, err := tree.RunsAs(shim.Pid, own); err != nil || !is {
-			return 0, true, fmt.Errorf("process %d looks like a shim and has another user (%w)", shim.Pid, err)
-		}
 		below, err := tree.UsersBelow(shim.Pid)
 		if err != nil {
 			return 0, true, err

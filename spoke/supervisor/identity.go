@@ -75,9 +75,12 @@ func (saved savedSpec) shims() (found []tree.Process, err error) {
 			return nil
 		}
 		is, err := saved.isShim(p)
+		if is && saved.shim.Pid == 0 { // none is on record, and an agent with a user of its own may play it
+			is, err = tree.RunsAs(p.Pid, int64(syscall.Getuid()))
+		}
 		if is {
 			found = append(found, p)
-		} else if !tree.Ended(err) {
+		} else if err != nil && !tree.Ended(err) {
 			unread = cmp.Or(unread, err)
 		}
 		return nil

@@ -92,6 +92,9 @@ func LandlockABI() int { return confine.ABI() }
 // RunningUsers are the users from first to last that live processes of this host have.
 func RunningUsers(first, last int64) (map[int64]bool, error) { return tree.RunningUsers(first, last) }
 
+// AnyUser is a user that a live process of this host has and of which is says so; 0 = there is none.
+func AnyUser(is func(user int64) bool) (int64, error) { return tree.AnyUser(is) }
+
 // EndUser ends whatever runs as a user of an agent's.
 func EndUser(u User) error { return tree.EndUser(u) }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spawnmesh/spawnmesh/spoke/supervisor/plain"
 )
 
-// AnyMarked looks once at all of this host for something of the attempts whose markers are given, and returns one that is found; "" = there is
+// AnyMarked looks at all of this host for something of the attempts whose markers are given, and returns one that is found; "" = there is
 // none. It is a shim, a process with our user and the marker, or a cgroup that is not empty. What has a user of its own and no cgroup is not
 // found. An error is a fault of this host.
 func AnyMarked(markers map[string]int) (found string, err error) {
@@ -34,7 +34,7 @@ func AnyMarked(markers map[string]int) (found string, err error) {
 		}
 		return found != ""
 	}
-	_, err = EachProcess(func(p Process) error {
+	err = untilFound(func() bool { return found != "" }, func(p Process) error {
 		if p.Gone() || found != "" {
 			return nil
 		}

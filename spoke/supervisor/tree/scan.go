@@ -57,6 +57,17 @@ func EachProcess(see func(Process) error) (exact bool, err error) {
 	}
 }
 
+// untilFound looks at all processes of this host until found says that something was. One look that was not exact may miss what forks and ends all
+// the time: nothing is believed after an exact one alone, or several in a row.
+func untilFound(found func() bool, see func(Process) error) error {
+	for range quietScans {
+		if exact, err := EachProcess(see); err != nil || exact || found() {
+			return err
+		}
+	}
+	return nil
+}
+
 // lastPid is the pid the kernel gave last in this pid namespace: the fifth
 // field of /proc/loadavg, empty when it cannot be read.
 func lastPid() string {

@@ -146,6 +146,21 @@ func RunningUsers(first, last int64) (map[int64]bool, error) {
 	return running, err
 }
 
+// AnyUser is a user that a live process of this host has among its ids and of which is says so; 0 = there is none.
+func AnyUser(is func(user int64) bool) (user int64, err error) {
+	err = untilFound(func() bool { return user != 0 }, func(p Process) error {
+		if p.Gone() || user != 0 {
+			return nil
+		}
+		users, err := usersOf(p.Pid)
+		if at := slices.IndexFunc(users, is); at >= 0 {
+			user = users[at]
+		}
+		return err
+	})
+	return user, err
+}
+
 // UsersBelow are the users that what descends from a process has among its ids.
 func UsersBelow(pid int) (map[int64]bool, error) {
 	below, err := New("", pid, nil).Find(false)
