@@ -73,6 +73,11 @@ func TestWhatEarlierAttemptsHaveLeftIsTold(t *testing.T) {
 			require.NoError(t, err)
 			return "special: 1"
 		},
+		"by a person of its workspace": func(s scene, r backlog.Request, _ func(backlog.End)) string {
+			_, err := s.b.Fail(t.Context(), backlog.Act{Task: r.Spawn.Task, Reason: "enough"})
+			require.NoError(t, err)
+			return "special: 1"
+		},
 		"at a start": func(s scene, _ backlog.Request, end func(backlog.End)) string {
 			again(s)
 			end(backlog.End{Outcome: commands.CouldNotStart})

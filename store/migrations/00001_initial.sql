@@ -2092,7 +2092,9 @@ REVOKE INSERT, UPDATE, DELETE ON transitions, attempts, standing, funds, counted
 GRANT SELECT ON transitions, attempts, standing, funds, counted TO spawnmesh_app;
 -- What an act on a task that a hub asked for needs to tell the hub.
 GRANT SELECT ON connections, grants, grants_in_force, latches, pauses, recalled TO spawnmesh_app;
-GRANT SELECT ON blobs, blob_uses, hub_blobs, order_inputs, peer_work TO spawnmesh_app;
+GRANT SELECT ON hub_blobs, order_inputs, peer_work TO spawnmesh_app;
+GRANT SELECT, INSERT, UPDATE ON blobs TO spawnmesh_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON blob_uses TO spawnmesh_app;
 GRANT SELECT, INSERT ON outbox TO spawnmesh_app;
 GRANT SELECT, INSERT, UPDATE ON sequences, kills TO spawnmesh_app;
 -- It makes keys for claim grants and ends their signing, and changes no secret.
