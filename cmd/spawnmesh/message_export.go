@@ -25,8 +25,8 @@ func (a *app) messageExportCommand() *cobra.Command {
 		Long: `Append to FILE the messages that it does not have yet, a line of JSON each, in the
 order of their numbers. The last whole line of FILE says how far it is: an export
 that was interrupted goes on there, without a gap or a line twice. Each line names
-its instance and workspace (log): a file of another one is refused. What retention has
-removed before it was exported is missing, which is said.`,
+its instance and workspace (log): a file of another one is refused. What retention
+has removed before it was exported is missing, which is said.`,
 		Example: "  spawnmesh message export messages.jsonl\n  spawnmesh message export - --resolve-blobs | gzip >messages.jsonl.gz",
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.asking(c.Context(), func(ctx context.Context, c *control.Client) error {
