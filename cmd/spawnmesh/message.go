@@ -142,8 +142,8 @@ comes again until message ack says that it is done. A reader that is new begins 
 the oldest that is kept.
 
 What is not acknowledged within a minute has failed once. What has failed comes again
-alone, later each time: until then nothing comes. After five times it is a dead letter
-of this reader, which goes on behind it.`,
+alone, later each time: until then nothing comes. After five times it is a dead
+letter of this reader, which goes on behind it.`,
 		Example: "  spawnmesh message poll --as alice --wait 5m -o ndjson",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if reader == "" {
