@@ -81,8 +81,8 @@ func (w *worker) ackCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "ack SEQ", Short: "Acknowledge all messages up to a number", Args: cobra.ExactArgs(1),
 		Long: `Acknowledge all messages up to a number. With --failed the first one that is not
-acknowledged has failed: it comes again after 1, 2, 4 and 8 s, and after five times it
-is laid aside.`,
+acknowledged has failed: it comes again after 1, 2, 4 and 8 s, and after five times
+it is laid aside.`,
 		Example: "  spawnmesh worker message ack 42",
 		RunE: func(c *cobra.Command, args []string) error {
 			ack, err := ackOf(args[0], failed)
