@@ -149,7 +149,10 @@ func (s *Spoke) giveBack(r *run) {
 		if err != nil {
 			return
 		}
-		if !s.isolates.Gave(found.ID) { // to another one, while a disk did not tell that this one had it; or its release is under way
+		if s.isolates.Releases(found.ID, r.own()) {
+			return // its directories are the last to be taken back: they tell who it is until then
+		}
+		if !s.isolates.Gave(found.ID) { // to another one, while a disk did not tell that this one had it
 			user = found
 		}
 	}

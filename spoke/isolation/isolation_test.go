@@ -371,12 +371,14 @@ func TestAUserThatHasAProcessStaysTaken(t *testing.T) {
 	require.ErrorContains(t, i.Kept()[u.ID], "are left")
 	require.True(t, i.users.taken[u.ID])
 	require.Equal(t, u, found(t, i, d.Home), "the next process keeps it, too")
+	require.True(t, i.Releases(u.ID, d))
 	state, err := stray.Process.Wait()
 	require.NoError(t, err)
 	require.Equal(t, "signal: killed", state.String(), "nothing else has a user of an agent's: it is ended")
 	i.Settle()
 	require.Empty(t, i.Kept())
 	require.False(t, i.users.taken[u.ID])
+	require.False(t, i.Releases(u.ID, d))
 }
 
 // A process that comes later gives no user away that an agent of an earlier one has, or has had

@@ -51,6 +51,14 @@ func (i *Isolation) Release(u supervisor.User, d Dirs) {
 	}
 }
 
+// Releases reports whether a user is being taken back that had these directories.
+func (i *Isolation) Releases(id int64, d Dirs) bool {
+	i.over.mu.Lock()
+	defer i.over.mu.Unlock()
+	had, is := i.over.users[id]
+	return is && had == d
+}
+
 // takeStrange takes back directories whose user is none that this instance has for the agent: the
 // range was another one when it was started, or the directories come from a backup. The agent is over.
 func takeStrange(d Dirs) {

@@ -139,6 +139,9 @@ func TestInputsOfAConnectionAreBounded(t *testing.T) {
 	require.Equal(t, []bool{false, false, true, false, false}, refused)
 	require.Equal(t, []string{"queued", "waiting_input", "deps input"}, s.standsIn(large.Spawn.Task))
 	requireSound(t, s)
+	other := s.withInput(8) // said to have another size
+	other.Spawn.Inputs[0].Size = 19
+	require.Equal(t, commands.InputTooLarge, s.asks(other)[0].Refusal.Code)
 	s.backlog.InputsMost = func() int64 { return 0 }
 	require.Nil(t, s.asks(second)[0].Refusal, "there is no limit")
 }

@@ -77,7 +77,7 @@ type leftWork struct {
 func leftBefore(ctx context.Context, tx *store.Tx, list []Moved) error {
 	at := map[string]int{}
 	for i, m := range list {
-		if m.Conn != "" && m.State.Terminal() && m.told == nil && (m.End == nil && m.Attempt > 0 || m.End != nil && m.Attempt > 1 && !m.End.Collected) {
+		if m.Conn != "" && m.told == nil && (m.End == nil && m.Attempt > 0 && m.State.Terminal() || m.End != nil && m.Attempt > 1 && !m.End.Collected) {
 			at[m.Task] = i
 		}
 	}
@@ -124,12 +124,10 @@ func holdLeft(tx *store.Tx, list []Moved) {
 		if w.Bundle != nil {
 			held.add(m, w.Bundle)
 		}
-		switch {
-		case m.State.Terminal() || m.delivers():
-			if w.Bundle != nil {
-				over.add(m, w.Bundle)
-			}
-		case m.End != nil && (m.End.Collected || w != leftWork{}):
+		if w.Bundle != nil && (m.State.Terminal() || m.delivers()) {
+			over.add(m, w.Bundle)
+		}
+		if !m.State.Terminal() && m.End != nil && (m.End.Collected || w != leftWork{}) {
 			open.add(m, cmp.Or(w.Bundle, &commands.Bundle{}))
 			work := &w
 			if w == (leftWork{}) {

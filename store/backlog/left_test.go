@@ -83,6 +83,13 @@ func TestWhatEarlierAttemptsHaveLeftIsTold(t *testing.T) {
 			end(backlog.End{Outcome: commands.CouldNotStart})
 			return "special: 1"
 		},
+		"behind one that was not collected": func(s scene, r backlog.Request, end func(backlog.End)) string {
+			again(s)
+			end(backlog.End{Outcome: commands.AttemptFailed, Kept: "all of it"})
+			_, err := s.backlog.KillHere(t.Context(), backlog.HostKill{Kill: commands.Kill{Task: r.Spawn.Task, Reason: "enough"}, ID: storetest.NewID(), Actor: "uid:1"})
+			require.NoError(t, err)
+			return "all of it; special: 1"
+		},
 		"uncollected": func(s scene, _ backlog.Request, end func(backlog.End)) string {
 			again(s)
 			end(backlog.End{Outcome: commands.Succeeded, Kept: "all of it"})
@@ -117,6 +124,37 @@ func TestWhatEarlierAttemptsHaveLeftIsTold(t *testing.T) {
 			require.Equal(t, []string{r.Spawn.Task}, s.held(r.Spawn.Task), "nothing older is to be brought")
 		})
 	}
+}
+
+// What was delivered for review is told by the end of its rework that left nothing, and nothing older is.
+func TestWhatWasDeliveredIsToldAfterItsRework(t *testing.T) {
+	t.Parallel()
+	s := sceneOf(t)
+	r := s.request()
+	r.Spawn.MaxRetries, r.Spawn.Review = 5, true
+	s.asks(r)
+	record := func(e backlog.End) {
+		e.Fence = s.claimedFor(r)
+		_, err := s.backlog.Record(t.Context(), []backlog.Progress{{End: &e, Conn: s.Conn.ID}})
+		require.NoError(t, err)
+		s.exec(`UPDATE tasks SET not_before = NULL`)
+		s.exec(`UPDATE due SET at = now() - interval '1 s'`)
+		_, err = s.backlog.Sweep(t.Context(), time.Minute)
+		require.NoError(t, err)
+	}
+	record(backlog.End{Outcome: commands.AttemptFailed, Bundle: leaves(s.input(5)), Collected: true})
+	record(backlog.End{Outcome: commands.Succeeded, Bundle: leaves(s.input(7)), Collected: true})
+	require.NoError(t, s.DB.Tx(t.Context(), "reviewing", func(ctx context.Context, tx *store.Tx) error {
+		_, err := s.backlog.Review(ctx, tx, s.Conn.ID, "lab", commands.Review{Task: r.Spawn.Task, Attempt: 2, Verdict: commands.RequestChanges, Message: "name it better"})
+		return err
+	}))
+
+	record(backlog.End{Outcome: commands.CouldNotStart})
+
+	require.Equal(t, leaves(s.input(7)), s.result(r.Spawn.Task).Bundle)
+	due, err := s.backlog.Due(t.Context(), []string{s.Conn.ID}, 10)
+	require.NoError(t, err)
+	require.Equal(t, []backlog.Wanted{s.input(7)}, due)
 }
 
 // What an attempt has undone is not told as left.

@@ -32,7 +32,7 @@ func (b *Backlog) overfull(ctx context.Context, tx *store.Tx, list []Request) (m
 	if err := holdInputs(ctx, tx, conns); err != nil {
 		return nil, err
 	}
-	h := inputsHeld{sizes: map[string]int64{}, known: map[[2]string]bool{}, tasks: map[string]bool{}}
+	h := inputsHeld{sizes: map[string]int64{}, known: map[heldInput]bool{}, tasks: map[string]bool{}}
 	if err := h.read(ctx, tx, conns, tasks, digests); err != nil {
 		return nil, fmt.Errorf("counting the inputs of connections: %w", err)
 	}
@@ -50,9 +50,15 @@ func (b *Backlog) overfull(ctx context.Context, tx *store.Tx, list []Request) (m
 
 // inputsHeld is what is known of the inputs of connections.
 type inputsHeld struct {
-	sizes map[string]int64   // by connection
-	known map[[2]string]bool // connection, digest
-	tasks map[string]bool    // that are here already: nothing more comes of them
+	sizes map[string]int64 // by connection
+	known map[heldInput]bool
+	tasks map[string]bool // that are here already: nothing more comes of them
+}
+
+// A heldInput counts once. Its size is what its orders say, which need not be the same.
+type heldInput struct {
+	conn, digest string
+	size         int64
 }
 
 func (h *inputsHeld) read(ctx context.Context, tx *store.Tx, conns, tasks, digests []string) error {
@@ -66,7 +72,7 @@ func (h *inputsHeld) read(ctx context.Context, tx *store.Tx, conns, tasks, diges
 		return err
 	}
 	if rows, err = tx.Query(ctx, statement("known_inputs"), conns, digests); err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&conn, &name}, func() error { h.known[[2]string{conn, name}] = true; return nil })
+		_, err = pgx.ForEachRow(rows, []any{&conn, &name, &size}, func() error { h.known[heldInput{conn, name, size}] = true; return nil })
 	}
 	if err != nil {
 		return err
@@ -82,7 +88,7 @@ func (h *inputsHeld) read(ctx context.Context, tx *store.Tx, conns, tasks, diges
 func (h *inputsHeld) add(r Request, most int64) *commands.Refused {
 	var more int64
 	for _, blob := range r.Spawn.Blobs() {
-		if !h.known[[2]string{r.Conn, blob.Digest}] {
+		if !h.known[heldInput{r.Conn, blob.Digest, blob.Size}] {
 			more += blob.Size
 		}
 	}
@@ -92,7 +98,7 @@ func (h *inputsHeld) add(r Request, most int64) *commands.Refused {
 	}
 	h.sizes[r.Conn] += more
 	for _, blob := range r.Spawn.Blobs() {
-		h.known[[2]string{r.Conn, blob.Digest}] = true
+		h.known[heldInput{r.Conn, blob.Digest, blob.Size}] = true
 	}
 	return nil
 }

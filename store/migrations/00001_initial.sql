@@ -1648,8 +1648,11 @@ DECLARE
     more bigint;
 BEGIN
     SELECT m.last INTO STRICT next FROM message_numbers m FOR UPDATE;
-    -- In the order in which others hold several of them.
-    PERFORM FROM blobs b WHERE (b.digest, b.owner) IN (SELECT d, 'ws/' || w FROM unnest(blob_refs, workspaces) AS u (d, w) WHERE d <> '') ORDER BY b.digest, b.owner FOR UPDATE;
+    -- The table before its rows: who forgets blobs locks it against writers first. The rows in the order in which others hold several of them.
+    IF EXISTS (SELECT FROM unnest(blob_refs) AS d WHERE d <> '') THEN
+        LOCK TABLE blobs IN ROW EXCLUSIVE MODE;
+        PERFORM FROM blobs b WHERE (b.digest, b.owner) IN (SELECT d, 'ws/' || w FROM unnest(blob_refs, workspaces) AS u (d, w) WHERE d <> '') ORDER BY b.digest, b.owner FOR UPDATE;
+    END IF;
     FOR i IN 1 .. cardinality(ids) LOOP
         n := i;
         SELECT * INTO old FROM messages m WHERE m.workspace = workspaces[i] AND m.id = ids[i];
@@ -1681,7 +1684,9 @@ BEGIN
         IF recipients[i] <> '' THEN
             INSERT INTO message_recipients AS r (workspace, name, bytes) VALUES (workspaces[i], recipients[i], more) ON CONFLICT (workspace, name) DO UPDATE SET bytes = r.bytes + more;
         END IF;
-        UPDATE blobs b SET at = clock_timestamp() WHERE b.digest = blob_refs[i] AND b.owner = 'ws/' || workspaces[i];
+        IF blob_refs[i] <> '' THEN
+            UPDATE blobs b SET at = clock_timestamp() WHERE b.digest = blob_refs[i] AND b.owner = 'ws/' || workspaces[i];
+        END IF;
         next := next + 1;
         INSERT INTO messages (seq, workspace, id, at, sender, recipient, type, correlation, in_reply_to, payload, blob, size, said_by)
             VALUES (next, workspaces[i], ids[i], stored, senders[i], recipients[i], types[i], correlations[i], replies[i], payloads[i], blob_refs[i], more, says[i]);

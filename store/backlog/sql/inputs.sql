@@ -8,7 +8,7 @@ SELECT conn::text, sum(size)::bigint FROM (SELECT DISTINCT conn, digest, size FR
 
 -- Which of some inputs are of a task of the connection already.
 -- name: known_inputs
-SELECT DISTINCT conn::text, digest FROM blob_uses WHERE digest = ANY ($2::text[]) AND conn = ANY ($1::uuid[]) AND NOT result
+SELECT DISTINCT conn::text, digest, size FROM blob_uses WHERE digest = ANY ($2::text[]) AND conn = ANY ($1::uuid[]) AND NOT result
 
 -- Whoever is about to forget them looks at them again, and at who needs them.
 -- name: keep_inputs
