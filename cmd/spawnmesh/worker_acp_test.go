@@ -140,8 +140,11 @@ func TestACodingAgentIsSentBack(t *testing.T) {
 		require.NoError(t, m.Ctl.Do(t.Context(), "POST", "/api/v1/tasks/"+id+"/review", api.ReviewRequest{Attempt: 1, Verdict: commands.RequestChanges, Message: "do say better"}, nil))
 		h.until(id, func(v hub.AgentView) bool { return v.State == commands.InReview && v.Attempt == 2 })
 
-		out := h.do("logs", id)
-
+		out := ""
+		require.NoError(t, fleet.Poll(t.Context(), time.Minute, "waiting for its output", func() (bool, error) { // which goes its own way
+			out = h.do("logs", id)
+			return strings.Contains(out, "better\n"), nil
+		}))
 		require.Equal(t, []int{tt.drafts, 1}, []int{strings.Count(out, "draft\n"), strings.Count(out, "better\n")}, "%s %s: %s", tt.by, tt.can, out)
 	}
 }
