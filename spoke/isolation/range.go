@@ -41,7 +41,7 @@ type databases string
 
 const etc databases = "/etc"
 
-// A taken user is one that somebody has, or may get; any other error says that this cannot be told now.
+// taken is the error of users that somebody has, or may get. Any other error says that this cannot be told now.
 type taken string
 
 func (t taken) Error() string { return string(t) }
@@ -55,7 +55,7 @@ func (d databases) has(id int64) (bool, error) {
 	return false, err
 }
 
-// checkFree refuses users with an error that is taken.
+// checkFree refuses users that are in one of the databases, with the error taken.
 func (d databases) checkFree(first, last int64) error {
 	if err := d.checkNamed(first, last); err != nil {
 		return err

@@ -57,8 +57,8 @@ func EachProcess(see func(Process) error) (exact bool, err error) {
 	}
 }
 
-// untilFound looks at all processes of this host until found says that something was. One look that was not exact may miss what forks and ends all
-// the time: nothing is believed after an exact one alone, or several in a row.
+// untilFound looks at all processes of this host until found says that something was. A look that is not exact may miss a process that forks and
+// ends all the time: so it ends without having found anything after one exact look, or after several others in a row.
 func untilFound(found func() bool, see func(Process) error) error {
 	for range quietScans {
 		if exact, err := EachProcess(see); err != nil || exact || found() {
